@@ -1,0 +1,1 @@
+"""Untied positional encoding (TUPE) in JAX, and a laboratory of positional encodings."""

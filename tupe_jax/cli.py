@@ -1,0 +1,68 @@
+"""`tupe <command>`: one table of commands, each a module in `tupe_jax.commands`.
+
+A command's module is imported only when it runs, so that `tupe --help` needs no JAX.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tupe_jax.errors import UserError
+
+USER_ERROR_EXIT_CODE = 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line of `tupe --help`; its module has `add_arguments(parser)` and `run(arguments)`."""
+
+    name: str
+    summary: str
+
+    @property
+    def module(self) -> str:
+        return f"tupe_jax.commands.{self.name.replace('-', '_')}"
+
+
+COMMANDS = (Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),)
+
+
+def _overview() -> str:
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS]
+    return "\n".join(
+        ["usage: tupe <command> [arguments]", "", "commands:", *lines]
+        + ["", "`tupe <command> --help` explains one; TUPE_TRACEBACK=1 shows where an error arose."]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    commands = {command.name: command for command in COMMANDS}
+    command = commands.get(argv[0])
+    if command is None:
+        print(f"tupe: no command {argv[0]!r}; `tupe --help` lists them", file=sys.stderr)
+        return USER_ERROR_EXIT_CODE
+    module = importlib.import_module(command.module)
+    parser = argparse.ArgumentParser(
+        prog=f"tupe {command.name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    arguments = parser.parse_args(argv[1:])
+    try:
+        module.run(arguments)
+    except UserError as error:
+        if os.environ.get("TUPE_TRACEBACK"):
+            raise
+        print(f"tupe {command.name}: {error}", file=sys.stderr)
+        return USER_ERROR_EXIT_CODE
+    return 0
