@@ -33,10 +33,12 @@ COMMANDS = (Command("import-fairseq", "turn a released TUPE checkpoint into a mo
 def _overview() -> str:
     width = max(len(command.name) for command in COMMANDS)
     lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS]
-    return "\n".join(
-        ["usage: tupe <command> [arguments]", "", "commands:", *lines]
-        + ["", "`tupe <command> --help` explains one; TUPE_TRACEBACK=1 shows where an error arose."]
-    )
+    return f"""usage: tupe <command> [arguments]
+
+commands:
+{chr(10).join(lines)}
+
+`tupe <command> --help` explains one; TUPE_TRACEBACK=1 shows where an error arose."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

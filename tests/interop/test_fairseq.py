@@ -1,0 +1,188 @@
+"""The released checkpoint format, both ways and through the command line."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+from tests.model.helpers import logits, random_tokens, small_config, spread_model, with_position
+from tupe_jax import cli
+from tupe_jax.errors import UserError
+from tupe_jax.interop import fairseq
+from tupe_jax.interop.folder import load_folder
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+PREFIX = "decoder.sentence_encoder"
+
+
+def golden_state(name="tupe_r"):
+    file = np.load(GOLDEN / f"{name}.npz")
+    return {k.removeprefix("model/"): file[k] for k in file.files if k.startswith("model/")}
+
+
+def assert_same_state(ours, theirs):
+    assert sorted(ours) == sorted(theirs)
+    for name, array in theirs.items():
+        assert ours[name].dtype == array.dtype
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
+def test_every_array_comes_back_bit_for_bit(name):
+    state = golden_state(name)
+    assert_same_state(fairseq.to_state_dict(fairseq.from_state_dict(state, num_heads=4)), state)
+
+
+@pytest.mark.parametrize("pre_layer_norm", [False, True])
+def test_our_models_survive_the_way_there_and_back(pre_layer_norm):
+    config = with_position(
+        small_config("tupe_r", pre_layer_norm=pre_layer_norm, pad_id=1),
+        relative_bins=32,
+        max_distance=128,
+    )
+    model = spread_model(config, heads={"a.b": 2})
+    state = fairseq.to_state_dict(model)
+    assert (f"{PREFIX}.emb_out_layer_norm.weight" in state) == pre_layer_norm
+    back = fairseq.from_state_dict(state, num_heads=4, pre_layer_norm=pre_layer_norm)
+    assert back.config == config
+    np.testing.assert_array_equal(logits(back, random_tokens()), logits(model, random_tokens()))
+
+
+def test_the_newest_release_stacks_the_position_projections():
+    state = golden_state()
+    for kind in ("weight", "bias"):
+        halves = [state.pop(f"{PREFIX}.pos_{x}_linear.{kind}") for x in "qk"]
+        state[f"{PREFIX}.pos_proj.{kind}"] = np.concatenate(halves)
+    state[f"{PREFIX}.rp_bucket"] = np.zeros((24, 24), np.int64)
+    model = fairseq.from_state_dict(state, num_heads=4)
+    assert_same_state(fairseq.to_state_dict(model), golden_state())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s.pop(f"{PREFIX}.layers.1.fc1.bias"), ["lacks", "layers.1.fc1.bias"]),
+        (lambda s: s.update({"decoder.extra": np.zeros(3)}), ["do not know", "decoder.extra"]),
+        (
+            lambda s: s.update({f"{PREFIX}.layers.1.fc1.bias": np.zeros(63, np.float32)}),
+            ["layers.1.fc1.bias", "[63]", "[64]"],
+        ),
+        (lambda s: s.pop(f"{PREFIX}.pos.weight"), ["not a released TUPE model", "pos.weight"]),
+        (lambda s: s.update({"decoder.lm_head.weight": np.zeros((97, 32))}), ["lm_head.weight"]),
+        (
+            lambda s: s.update({f"{PREFIX}.emb_out_layer_norm.weight": np.zeros(32)}),
+            ["emb_out_layer_norm", "pre_layer_norm"],
+        ),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_by_name(change, words):
+    state = golden_state()
+    change(state)
+    with pytest.raises(UserError) as error:
+        fairseq.from_state_dict(state, num_heads=4)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_heads_that_do_not_divide_the_width():
+    with pytest.raises(UserError, match=r"hidden_size=32.*num_heads=5"):
+        fairseq.from_state_dict(golden_state(), num_heads=5)
+
+
+@pytest.mark.parametrize("variant", ["bert_a", "tupe_a_tie_cls", "bert_a_d", "rope"])
+def test_other_encodings_have_no_released_form(variant):
+    with pytest.raises(UserError, match="TUPE-A and TUPE-R only"):
+        fairseq.to_state_dict(spread_model(small_config(variant)))
+
+
+def test_other_bins_have_no_released_form():
+    with pytest.raises(UserError, match=r"32 relative bins.*relative_bins=8"):
+        fairseq.to_state_dict(spread_model(small_config("tupe_r")))
+
+
+# ------------------------------------------------------------------ tupe import-fairseq
+
+
+def torch_checkpoint(path, **arguments):
+    state = {name: torch.from_numpy(array.copy()) for name, array in golden_state().items()}
+    content = {"model": state, "optimizer_history": [{"num_updates": 3}]}
+    if arguments:
+        content["args"] = argparse.Namespace(arch="roberta_base", **arguments)
+    torch.save(content, path)
+    return path
+
+
+def test_a_real_pt_file(tmp_path, capsys):
+    settings = {"encoder_attention_heads": 4, "encoder_normalize_before": False}
+    path = torch_checkpoint(tmp_path / "checkpoint.pt", **settings)
+    assert cli.main(["import-fairseq", str(path), str(tmp_path / "out")]) == 0
+    assert "TUPE-R, 2 layers, 32 wide, 4 heads" in capsys.readouterr().out
+    assert_same_state(fairseq.to_state_dict(load_folder(tmp_path / "out")), golden_state())
+    assert json.loads((tmp_path / "out/config.json").read_text())["model"]["num_heads"] == 4
+
+
+def test_an_npz_file(tmp_path):
+    out = tmp_path / "deep/out"
+    assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0
+    assert_same_state(fairseq.to_state_dict(load_folder(out)), golden_state())
+
+
+def user_error(capsys, *argv):
+    assert cli.main(["import-fairseq", *map(str, argv)]) == cli.USER_ERROR_EXIT_CODE
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    return message
+
+
+def test_wrong_use_of_the_command_is_one_line(tmp_path, capsys):
+    path, out = torch_checkpoint(tmp_path / "bare.pt"), tmp_path / "out"
+    assert "add --num_heads=N" in user_error(capsys, path, out)
+    assert "does not exist" in user_error(capsys, tmp_path / "nothing.pt", out)
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(path.read_bytes()[:1000])
+    assert "damaged.pt is not a PyTorch checkpoint" in user_error(capsys, damaged, out)
+    damaged = tmp_path / "damaged.npz"
+    damaged.write_bytes(b"not a zip file")
+    assert "damaged.npz is not a readable .npz" in user_error(capsys, damaged, out)
+    out.mkdir()
+    assert "exists already" in user_error(capsys, path, out, "--num_heads=4")
+    assert list(out.iterdir()) == []
+
+
+class Attack:
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.target),)
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path, capsys):
+    torch.save({"model": {}, "args": Attack(tmp_path / "ran")}, tmp_path / "evil.pt")
+    assert "evil.pt" in user_error(capsys, tmp_path / "evil.pt", tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_torch_the_extra_is_named(tmp_path):
+    script = f"""
+import sys
+sys.modules["torch"] = None  # what an environment without it looks like to `import torch`
+from tupe_jax import cli
+sys.exit(cli.main(["import-fairseq", {str(torch_checkpoint(tmp_path / "c.pt"))!r}, "out"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == cli.USER_ERROR_EXIT_CODE
+    assert "pip install 'tupe_jax[torch]'" in done.stderr
+
+
+def test_a_loaded_model_is_an_ordinary_nnx_module():
+    model = fairseq.from_state_dict(golden_state(), num_heads=4)
+    assert isinstance(model, nnx.Module)
+    assert all(p.dtype == np.float32 for _, p in nnx.to_flat_state(nnx.state(model)))

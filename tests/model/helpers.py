@@ -1,0 +1,92 @@
+"""Small models whose every weight matters."""
+
+import dataclasses
+
+import jax
+import numpy as np
+from flax import nnx
+
+from tupe_jax.config import POSITION_VARIANTS, ModelConfig
+from tupe_jax.interop.arrays import arrays_of, classification_heads_of, model_from
+
+VARIANTS = sorted(POSITION_VARIANTS)
+
+
+def small_config(variant="tupe_r", **settings):
+    """3 layers, 4 heads of 4; distances are clipped and bucketed within a dozen words."""
+    position = dataclasses.replace(
+        POSITION_VARIANTS[variant], max_length=20, relative_bins=8, max_distance=6
+    )
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_layers": 3, "num_heads": 4, "mlp_size": 24}
+    return ModelConfig(**{**sizes, "position": position, **settings})
+
+
+def with_position(config, **changes):
+    return dataclasses.replace(config, position=dataclasses.replace(config.position, **changes))
+
+
+def spread_model(config, seed=0, heads=None):
+    """A model with weights far wider than at the start, so that no term is negligible."""
+
+    def wide(shapes):
+        rng = np.random.default_rng(seed)
+        return {
+            path: ("scale" in path[-1]) + 0.3 * rng.standard_normal(shape, np.float32)
+            for path, shape in sorted(shapes.items())
+        }
+
+    return model_from(config, heads or {}, wide)
+
+
+def reconfigured(model, **changes):
+    """The same weights under changed settings."""
+    config = dataclasses.replace(model.config, **changes)
+    arrays = arrays_of(model)
+    return model_from(config, classification_heads_of(model), lambda shapes: arrays)
+
+
+def random_tokens(rows=2, length=13, vocab=50, padded=3, seed=0):
+    tokens = np.random.default_rng(seed).integers(1, vocab, (rows, length))
+    if padded:
+        tokens[-1, -padded:] = 0
+    return tokens
+
+
+def attention_weights(model, tokens, layer=0):
+    """Softmaxed attention of one layer, [B, H, S, S]."""
+
+    @nnx.jit
+    def weights(encoder, tokens):
+        attention = one_layer(encoder.layers, layer).attention
+        x = encoder.hidden_states(tokens)[layer]
+        return attention.weights_and_values(x, encoder.shared_inputs(tokens))[0]
+
+    return np.asarray(weights(model.encoder, tokens))
+
+
+def one_layer(layers, i):
+    """Layer i of the stack, as a module of its own."""
+    graph, stacked = nnx.split(layers)
+    return nnx.merge(graph, jax.tree.map(lambda a: a[i], stacked))
+
+
+def position_bias(model, length):
+    """The bias all layers share or, where each has its own, that of layer 1: [H, S, S]."""
+
+    @nnx.jit
+    def bias(encoder):
+        shared = encoder.positions.bias_HxSxS(length)
+        own = one_layer(encoder.layers, 1).attention.positions.bias_HxSxS(length)
+        return own if shared is None else shared
+
+    return np.asarray(bias(model.encoder))
+
+
+@nnx.jit
+def logits(model, tokens):
+    return model(tokens)
+
+
+@nnx.jit
+def hidden_states(model, tokens):
+    return model.hidden_states(tokens)

@@ -1,0 +1,286 @@
+"""The papers' formulas in plain float64 numpy, written from the papers: loops over i and j.
+
+Nothing here is shared with the package except the names of its parameters.
+"""
+
+import math
+
+import numpy as np
+
+EPS = 1e-5
+
+
+def layer_norm(x, scale, bias):
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + EPS) * scale + bias
+
+
+def gelu(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def over_pairs(length, function):
+    """[S, S] (or [S, S, ...]) of function(i, j)."""
+    return np.array([[function(i, j) for j in range(length)] for i in range(length)])
+
+
+# ------------------------------------------------------------------ biases [H, S, S] by definition
+
+
+def t5_bucket(distance, bins=32, farthest=128):
+    """Exact: n^steps * exact^s >= exact^steps * farthest^s in integers, no logarithm."""
+    half, n = bins // 2, abs(int(distance))
+    exact = half // 2
+    steps = half - exact
+    if n >= exact:
+        reached = (s for s in range(steps) if n**steps * exact**s >= exact**steps * farthest**s)
+        n = exact + max(reached)
+    return n + (half if distance > 0 else 0)
+
+
+def t5_bias(table, length, bins=32, farthest=128):
+    return over_pairs(length, lambda i, j: table[t5_bucket(j - i, bins, farthest)]).transpose(
+        2, 0, 1
+    )
+
+
+def alibi_bias(heads, length):
+    assert heads & (heads - 1) == 0
+    slopes = [2 ** (-8 * (h + 1) / heads) for h in range(heads)]
+    return np.array([over_pairs(length, lambda i, j, m=m: -m * abs(i - j)) for m in slopes])
+
+
+def attenuated_bias(heads, length, left, right):
+    kernel = over_pairs(length, lambda i, j: math.exp(-(left if j < i else right) * (j - i) ** 2))
+    return np.array([kernel / kernel.sum(1, keepdims=True)] * heads)
+
+
+def attenuated_table_bias(table, heads, length):
+    """`table` [sides, longest, H or 1], a layer's."""
+
+    def value(i, j):
+        return np.broadcast_to(table[0 if j < i else -1, abs(j - i)], heads)
+
+    return over_pairs(length, value).transpose(2, 0, 1)
+
+
+def position_dots(weights, p_i, p_j):
+    """(p_i U^Q)(p_j U^K)^T for each head, unscaled."""
+    p_i, p_j = (layer_norm(p, weights["norm_scale"], weights["norm_bias"]) for p in (p_i, p_j))
+    q = np.tensordot(p_i, weights["query_kernel"], 1) + weights["query_bias"]
+    k = np.tensordot(p_j, weights["key_kernel"], 1) + weights["key_bias"]
+    return (q * k).sum(-1)
+
+
+def untied_bias(weights, length):
+    """(p_i U^Q)(p_j U^K)^T, unscaled."""
+    table = weights["table"]
+    return over_pairs(length, lambda i, j: position_dots(weights, table[i], table[j])).transpose(
+        2, 0, 1
+    )
+
+
+def reset(v, theta_1, theta_2):
+    """Equation 10 of the TUPE paper."""
+    v = v.copy()
+    heads, length, _ = v.shape
+    for h in range(heads):
+        for i in range(length):
+            for j in range(length):
+                if i == 0:
+                    v[h, i, j] = theta_1[h]
+                elif j == 0:
+                    v[h, i, j] = theta_2[h]
+    return v
+
+
+# ------------------------------------------------------------------ logits [H, S, S] of one row
+
+
+def logits(position, x, q, k, shared, own, heads):
+    """All logits of one row of the batch; q, k are [S, H, d]."""
+    length, _, d = q.shape
+    absolute, relative = shared.get("absolute", {}), shared.get("relative", {})
+    own_relative = own.get("relative", {})
+    dots = np.einsum("ihd,jhd->hij", q, k)
+    products = 1
+    bias = np.zeros((heads, length, length))
+
+    if position.relative == "rope":
+        dots = rope_dots(q, k)
+    if position.absolute == "mixed":
+        products += 3
+        dots = mixed_dots(absolute, q, k)
+    if position.relative == "shaw":
+        dots = dots + shaw_dots(own_relative["r"], q, position.max_distance)
+    if position.relative == "deberta":
+        products += 2
+        dots = dots + deberta_dots(relative["r"], own_relative, q, k, position.max_distance)
+    if position.absolute == "untied":
+        products += 1
+        v = untied_bias(absolute, length)
+        if position.untie_cls:
+            p_1, p_2 = absolute["p_theta_1"], absolute["table"][0]
+            v = reset(v, *(position_dots(absolute, p, p) for p in (p_1, p_2)))
+        bias += v / math.sqrt(products * d)
+    relative_bias = {
+        "t5": lambda: t5_bias(
+            relative["table"], length, position.relative_bins, position.max_distance
+        ),
+        "alibi": lambda: alibi_bias(heads, length),
+        "attenuated": lambda: attenuated_bias(
+            heads, length, position.decay_left, position.decay_right
+        ),
+        "attenuated_layer": lambda: attenuated_table_bias(own_relative["table"], heads, length),
+        "attenuated_layer_head": lambda: attenuated_table_bias(
+            own_relative["table"], heads, length
+        ),
+    }.get(position.relative)
+    if relative_bias:
+        b = relative_bias()
+        if position.untie_cls:
+            if position.relative == "t5":
+                bins = position.relative_bins
+                b = reset(b, relative["table"][bins // 2], relative["table"][bins])
+            else:
+                theta = own_relative if "theta_1" in own_relative else relative
+                b = reset(b, theta["theta_1"], theta["theta_2"])
+        bias += b
+    return dots / math.sqrt(products * d) + bias
+
+
+def mixed_dots(weights, q, k):
+    """BERT-A^d: four terms, each on its own."""
+    length = len(q)
+    p = layer_norm(weights["table"][:length], weights["norm_scale"], weights["norm_bias"])
+    pq = np.tensordot(p, weights["query_kernel"], 1) + weights["query_bias"]
+    pk = np.tensordot(p, weights["key_kernel"], 1) + weights["key_bias"]
+    pairs = [(q, k), (q, pk), (pq, k), (pq, pk)]
+    return sum(np.einsum("ihd,jhd->hij", a, b) for a, b in pairs)
+
+
+def shaw_dots(r, q, farthest):
+    def value(i, j):
+        clipped = max(-farthest, min(farthest, j - i))
+        return q[i] @ r[clipped + farthest]
+
+    return over_pairs(len(q), value).transpose(2, 0, 1)
+
+
+def deberta_dots(r, weights, q, k, farthest):
+    def delta(i, j):
+        if i - j <= -farthest:
+            return 0
+        if i - j >= farthest:
+            return 2 * farthest - 1
+        return i - j + farthest
+
+    def value(i, j):
+        key = np.tensordot(r[delta(i, j)], weights["key_kernel"], 1)
+        query = np.tensordot(r[delta(j, i)], weights["query_kernel"], 1)
+        return (q[i] * key).sum(-1) + (k[j] * query).sum(-1)
+
+    return over_pairs(len(q), value).transpose(2, 0, 1)
+
+
+def rope_dots(q, k):
+    """Equation 15 of the RoFormer paper as a d x d rotation matrix, planes (m, m + d/2)."""
+    d = q.shape[-1]
+
+    def rotation(position):
+        matrix = np.zeros((d, d))
+        for m in range(d // 2):
+            angle = position * 10000 ** (-2 * m / d)
+            a, b = m, m + d // 2
+            matrix[a, a] = matrix[b, b] = math.cos(angle)
+            matrix[a, b], matrix[b, a] = -math.sin(angle), math.sin(angle)
+        return matrix
+
+    def value(i, j):
+        return ((q[i] @ rotation(i).T) * (k[j] @ rotation(j).T)).sum(-1)
+
+    return over_pairs(len(q), value).transpose(2, 0, 1)
+
+
+# ------------------------------------------------------------------ the encoder
+
+
+def sinusoidal(length, size):
+    p = np.zeros((length, size))
+    for i in range(length):
+        for m in range(size // 2):
+            p[i, 2 * m] = math.sin(i / 10000 ** (2 * m / size))
+            p[i, 2 * m + 1] = math.cos(i / 10000 ** (2 * m / size))
+    return p
+
+
+def nested(arrays):
+    """{("a", "b"): x} -> {"a": {"b": x}} in float64."""
+    tree = {}
+    for path, array in arrays.items():
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = np.asarray(array, np.float64)
+    return tree
+
+
+def layer_slice(tree, i):
+    return {n: layer_slice(t, i) if isinstance(t, dict) else t[i] for n, t in tree.items()}
+
+
+def encode(config, arrays, tokens):
+    """Hidden states [layers + 1][B, S, D] of the encoder, each row on its own."""
+    encoder = nested(arrays)["encoder"]
+    rows = [encode_row(config, encoder, row) for row in tokens]
+    return [np.stack(layer) for layer in zip(*rows, strict=True)]
+
+
+def encode_row(config, encoder, tokens):
+    position, heads = config.position, config.num_heads
+    shared = encoder.get("positions", {})
+    words = tokens != config.pad_id
+
+    def norm(w, y):
+        return layer_norm(y, w["scale"], w["bias"])
+
+    x = encoder["word_embedding"][tokens]
+    if position.absolute == "added":
+        x = x + shared["absolute"]["table"][: len(tokens)]
+    if position.absolute == "sinusoidal":
+        # The paper scales the words up instead; the LayerNorm that follows sees only the ratio.
+        x = x + sinusoidal(*x.shape) / math.sqrt(x.shape[-1])
+    x = norm(encoder["embedding_norm"], x) * words[:, None]
+    states = [x]
+    for i in range(config.num_layers):
+        layer = layer_slice(encoder["layers"], i)
+
+        def attend(y, layer=layer):
+            attention = layer["attention"]
+            w = attention["query_key_value"]
+            q, k, v = np.moveaxis(np.tensordot(y, w["kernel"], 1) + w["bias"], 1, 0)
+            own = attention.get("positions", {})
+            a = logits(position, y, q, k, shared, own, heads)
+            a[:, :, ~words] = -np.inf
+            mixed = np.einsum("hij,jhd->ihd", softmax(a), v)
+            return (
+                np.tensordot(mixed, attention["output"]["kernel"], 2) + attention["output"]["bias"]
+            )
+
+        def mlp(y, layer=layer):
+            y = gelu(y @ layer["mlp_in"]["kernel"] + layer["mlp_in"]["bias"])
+            return y @ layer["mlp_out"]["kernel"] + layer["mlp_out"]["bias"]
+
+        for name, branch in (("attention_norm", attend), ("mlp_norm", mlp)):
+            w = layer[name]
+            x = x + branch(norm(w, x)) if config.pre_layer_norm else norm(w, x + branch(x))
+        states.append(x)
+    if config.pre_layer_norm:
+        states[-1] = norm(encoder["final_norm"], x)
+    return states

@@ -1,0 +1,159 @@
+"""Every positional encoding equals the formula of its paper, alone and in the whole encoder."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.model import numpy_reference as reference
+from tests.model.helpers import (
+    VARIANTS,
+    attention_weights,
+    hidden_states,
+    position_bias,
+    random_tokens,
+    small_config,
+    spread_model,
+    with_position,
+)
+from tupe_jax.config import PositionConfig
+from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions.distances import by_distance_to_pairs, t5_bucket, toeplitz
+from tupe_jax.model.positions.relative import alibi_slopes
+
+COMBINATIONS = [
+    PositionConfig("untied", "rope", untie_cls=True),
+    PositionConfig("untied", "shaw", untie_cls=True),
+    PositionConfig("untied", "deberta", untie_cls=False),
+    PositionConfig("mixed", "t5", untie_cls=True),
+    PositionConfig("added", "alibi", untie_cls=True),
+    PositionConfig("none", "attenuated", untie_cls=True),
+    PositionConfig("untied", "attenuated_layer", untie_cls=True),
+    PositionConfig("sinusoidal", "attenuated_layer_head", untie_cls=True, decay_left=0.2),
+]
+
+
+def assert_encoder_equals_reference(config):
+    tokens = random_tokens()
+    model = spread_model(config)
+    expected = reference.encode(config, arrays_of(model), tokens)
+    words = tokens != config.pad_id
+    for ours, theirs in zip(hidden_states(model, tokens), expected, strict=True):
+        np.testing.assert_allclose(
+            ours[words], theirs[words], rtol=0, atol=3e-5 * abs(theirs).max()
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_encoder_equals_the_papers_formulas(variant):
+    assert_encoder_equals_reference(small_config(variant))
+
+
+@pytest.mark.parametrize("variant", ["bert_a", "tupe_r"])
+def test_pre_layer_norm_equals_its_formula(variant):
+    assert_encoder_equals_reference(small_config(variant, pre_layer_norm=True))
+
+
+@pytest.mark.parametrize("position", COMBINATIONS, ids=lambda p: f"{p.absolute}+{p.relative}")
+def test_encodings_combine(position):
+    small = dataclasses.replace(position, max_length=20, relative_bins=8, max_distance=6)
+    assert_encoder_equals_reference(small_config(position=small))
+
+
+@pytest.mark.parametrize("variant", ["t5", "alibi", "attenuated_layer", "attenuated_layer_head"])
+@pytest.mark.parametrize("length", [1, 2, 13])
+def test_distance_biases_are_shift_invariant(variant, length):
+    model = spread_model(small_config(variant))
+    bias = position_bias(model, length)
+    for k in range(1 - length, length):
+        diagonal = np.diagonal(bias, k, 1, 2)
+        assert np.all(diagonal == diagonal[:, :1])
+
+
+@pytest.mark.parametrize("variant", ["alibi", "attenuated_layer", "attenuated_layer_head"])
+def test_symmetric_biases_are_symmetric(variant):
+    bias = position_bias(spread_model(small_config(variant)), 13)
+    np.testing.assert_array_equal(bias, bias.swapaxes(1, 2))
+
+
+@given(left=st.floats(0.01, 3), right=st.floats(0.01, 3))
+@settings(max_examples=20, deadline=None)
+def test_attenuated_rows_sum_to_one_and_fall_off_with_their_own_decay(left, right):
+    config = with_position(small_config("attenuated"), decay_left=left, decay_right=right)
+    delta = position_bias(spread_model(config), 9)[0].astype(np.float64)
+    np.testing.assert_allclose(delta.sum(1), 1, rtol=1e-5)
+    centre = delta[4]
+    np.testing.assert_allclose(centre[3] / centre[4], np.exp(-left), rtol=1e-4)
+    np.testing.assert_allclose(centre[5] / centre[4], np.exp(-right), rtol=1e-4)
+
+
+def test_unequal_decay_breaks_symmetry_of_learnable_tables_too():
+    config = with_position(small_config("attenuated_layer"), decay_left=0.1, decay_right=2.0)
+    bias = position_bias(spread_model(config), 9)
+    assert not np.allclose(bias, bias.swapaxes(1, 2), atol=1e-2)
+
+
+def test_learnable_tables_start_as_the_gaussian():
+    model = MaskedLM(small_config("attenuated_layer_head"), rngs=nnx.Rngs(0))
+    table = model.encoder.layers.attention.positions.relative["table"][...]
+    start = np.exp(-0.5 * np.arange(20) ** 2)
+    np.testing.assert_allclose(table[2, 0, :, 3], start / start.sum(), atol=1e-7)
+
+
+@pytest.mark.parametrize("variant", ["none", "bert_a", "tupe_a", "rope", "t5", "deberta"])
+def test_only_without_positions_is_the_encoder_blind_to_order(variant):
+    model = spread_model(small_config(variant))
+    tokens = random_tokens(rows=1, padded=0)
+    order = np.random.default_rng(1).permutation(tokens.shape[1])
+    in_order, shuffled = (hidden_states(model, t)[-1] for t in (tokens, tokens[:, order]))
+    apart = np.abs(in_order[:, order] - shuffled).max()
+    assert (apart < 1e-4) == (variant == "none")
+
+
+@pytest.mark.parametrize("variant", ["rope", "shaw", "t5", "deberta"])
+def test_attention_of_relative_encodings_depends_on_distance_alone(variant):
+    model = spread_model(small_config(variant))
+    row, prefix = random_tokens(rows=1, length=8, padded=0), np.full((1, 3), 7)
+    alone = attention_weights(model, row)
+    moved = attention_weights(model, np.concatenate([prefix, row], 1))[:, :, 3:, 3:]
+    np.testing.assert_allclose(moved / moved.sum(-1, keepdims=True), alone, atol=2e-6)
+
+
+@given(st.integers(1, 30), st.integers(0, 2**31 - 1))
+@settings(max_examples=30, deadline=None)
+def test_by_distance_to_pairs_picks_column_j_minus_i(length, seed):
+    x = np.random.default_rng(seed).standard_normal((2, length, 2 * length - 1)).astype(np.float32)
+    expected = np.array(
+        [
+            [[x[b, i, j - i + length - 1] for j in range(length)] for i in range(length)]
+            for b in (0, 1)
+        ]
+    )
+    np.testing.assert_array_equal(by_distance_to_pairs(jnp.asarray(x)), expected)
+
+
+def test_toeplitz_of_one_word():
+    np.testing.assert_array_equal(toeplitz(jnp.array([[3.0], [4.0]]), 1), [[[3.0]], [[4.0]]])
+
+
+@pytest.mark.parametrize(("bins", "farthest"), [(32, 128), (8, 6), (64, 256), (4, 100)])
+def test_t5_buckets_are_exact(bins, farthest):
+    distance = np.arange(-600, 601)
+    ours = t5_bucket(jnp.asarray(distance), num_buckets=bins, max_distance=farthest)
+    np.testing.assert_array_equal(ours, [reference.t5_bucket(d, bins, farthest) for d in distance])
+
+
+def test_the_bin_that_holds_theta_1_is_never_a_distance():
+    buckets = t5_bucket(jnp.arange(-2000, 2001), num_buckets=32, max_distance=128)
+    assert sorted(set(np.asarray(buckets).tolist())) == [b for b in range(32) if b != 16]
+
+
+def test_alibi_slopes_for_any_number_of_heads():
+    np.testing.assert_allclose(alibi_slopes(8), [2.0**-k for k in range(1, 9)])
+    # 12 heads: the eight above, then every other slope of sixteen heads.
+    np.testing.assert_allclose(alibi_slopes(12)[8:], [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])

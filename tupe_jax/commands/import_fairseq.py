@@ -1,0 +1,44 @@
+"""Turn a released TUPE checkpoint into a model folder (safetensors + JSON).
+
+  tupe import-fairseq checkpoint_best.pt tupe_r_base/
+
+The number of heads is read from the checkpoint if it is there; a bare state dict needs --num_heads.
+"""
+
+import argparse
+from pathlib import Path
+
+from tupe_jax.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", type=Path, help="a .pt file (needs PyTorch) or an .npz file")
+    parser.add_argument("out", type=Path, help="the folder to write; must not exist")
+    parser.add_argument("--num_heads", type=int, help="attention heads, if the file does not say")
+    parser.add_argument("--pad_id", type=int, default=1, help="the padding token (default: 1)")
+    parser.add_argument(
+        "--pre_layer_norm", action="store_true", default=None, help="if the file does not say"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.interop import checkpoint_file, fairseq, folder
+
+    released = checkpoint_file.read_checkpoint(arguments.checkpoint)
+    num_heads = arguments.num_heads or released.num_heads
+    if num_heads is None:
+        raise UserError(f"{arguments.checkpoint} does not say how many heads; add --num_heads=N")
+    model = fairseq.from_state_dict(
+        released.state,
+        num_heads=num_heads,
+        pad_id=arguments.pad_id,
+        pre_layer_norm=bool(arguments.pre_layer_norm or released.pre_layer_norm),
+    )
+    folder.save_folder(model, arguments.out)
+    config = model.config
+    name = "TUPE-R" if config.position.relative == "t5" else "TUPE-A"
+    print(
+        f"{arguments.out}: {name}, {config.num_layers} layers, {config.hidden_size} wide, "
+        f"{config.num_heads} heads, {config.vocab_size} pieces, "
+        f"up to {config.position.max_length} tokens"
+    )

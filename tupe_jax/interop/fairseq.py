@@ -1,0 +1,263 @@
+"""The released TUPE checkpoints, both ways: their names and layouts on one side, ours on the other.
+
+Every array is described by one `_Place`: its released name, our path, and the layout between the
+two. Reading and writing walk the same list, so what is read is written back bit for bit.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tupe_jax.config import ModelConfig, PositionConfig
+from tupe_jax.errors import UserError
+from tupe_jax.interop.arrays import Array, Path, arrays_of, classification_heads_of, model_from
+from tupe_jax.model.heads import MaskedLM
+
+ENCODER = "decoder.sentence_encoder"  # the released code calls its encoder a decoder
+LM_HEAD = "decoder.lm_head"
+CLASSIFIERS = "classification_heads"
+RELATIVE_BINS, MAX_DISTANCE = 32, 128
+
+IGNORED = (f"{ENCODER}.rp_bucket", f"{ENCODER}.version")
+"""Stored by some releases though they follow from the sizes."""
+
+
+def from_state_dict(
+    state: Mapping[str, Array], *, num_heads: int, pad_id: int = 1, pre_layer_norm: bool = False
+) -> MaskedLM:
+    """The model that a released checkpoint describes; dropout stays off until a key is given.
+
+    `state` maps the released names to arrays. Sizes, classification heads and whether there is a
+    relative bias are read from it; a missing, unknown or misshapen array is an error.
+    """
+    state = _in_our_pieces({name: np.asarray(array) for name, array in state.items()})
+    config = _config_of(state, num_heads, pad_id, pre_layer_norm)
+    heads = _heads_in(state)
+    places = list(_places(config, heads))
+    _check_names(state, [place.name for place in places])
+
+    def read(shapes: dict[Path, tuple[int, ...]]) -> Mapping[Path, Array]:
+        arrays = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
+        for place in places:
+            place.write(arrays, state[place.name])
+        return arrays
+
+    return model_from(config, heads, read)
+
+
+def to_state_dict(model: MaskedLM) -> dict[str, Array]:
+    """The model's arrays under the released names; only TUPE-A and TUPE-R have such names."""
+    _check_has_released_form(model.config)
+    arrays = arrays_of(model)
+    places = _places(model.config, classification_heads_of(model))
+    return _in_released_pieces({place.name: place.read(arrays) for place in places})
+
+
+# ------------------------------------------------------------------------- the list of all arrays
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a released array lives in our model, and how it is laid out there.
+
+    same    as it is
+    vector  flat there, [heads, head size] or the like here
+    kernel  [outputs, inputs] there; here inputs first, outputs in several axes
+    merge   [outputs, inputs] there; here inputs first and in several axes
+    """
+
+    name: str
+    path: Path
+    layout: Literal["same", "vector", "kernel", "merge"]
+    layer: int | None = None
+
+    def _slot(self, arrays: Mapping[Path, Array]) -> Array:
+        return arrays[self.path] if self.layer is None else arrays[self.path][self.layer]
+
+    def read(self, arrays: Mapping[Path, Array]) -> Array:
+        """The released form of our array."""
+        ours = self._slot(arrays)
+        match self.layout:
+            case "same":
+                return ours.copy()
+            case "vector":
+                return ours.reshape(-1).copy()
+            case "kernel":
+                return np.ascontiguousarray(ours.reshape(ours.shape[0], -1).T)
+            case "merge":
+                return np.ascontiguousarray(ours.reshape(-1, ours.shape[-1]).T)
+
+    def write(self, arrays: Mapping[Path, Array], released: Array) -> None:
+        """Fill our array from its released form."""
+        expected = self.read(arrays).shape
+        if released.shape != expected:
+            raise UserError(
+                f"{self.name} has shape {list(released.shape)}; the sizes of the other arrays "
+                f"ask for {list(expected)}"
+            )
+        ours = self._slot(arrays)
+        ours[...] = (released.T if self.layout in ("kernel", "merge") else released).reshape(
+            ours.shape
+        )
+
+
+def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[_Place]:
+    """All arrays of a released model of this config."""
+
+    def linear(
+        name: str, *path: str, layout: Any = "kernel", layer: int | None = None
+    ) -> Iterator[_Place]:
+        yield _Place(f"{name}.weight", (*path, "kernel"), layout, layer)
+        yield _Place(f"{name}.bias", (*path, "bias"), "vector", layer)
+
+    def norm(name: str, *path: str, layer: int | None = None) -> Iterator[_Place]:
+        yield _Place(f"{name}.weight", (*path, "scale"), "same", layer)
+        yield _Place(f"{name}.bias", (*path, "bias"), "same", layer)
+
+    yield _Place(f"{ENCODER}.embed_tokens.weight", ("encoder", "word_embedding"), "same")
+    yield from norm(f"{ENCODER}.emb_layer_norm", "encoder", "embedding_norm")
+    if config.pre_layer_norm:
+        yield from norm(f"{ENCODER}.emb_out_layer_norm", "encoder", "final_norm")
+
+    absolute = ("encoder", "positions", "absolute")
+    yield _Place(THETA_ROW, (*absolute, "p_theta_1"), "same")
+    yield _Place(WORD_ROWS, (*absolute, "table"), "same")
+    yield _Place(f"{ENCODER}.pos_ln.weight", (*absolute, "norm_scale"), "same")
+    yield _Place(f"{ENCODER}.pos_ln.bias", (*absolute, "norm_bias"), "same")
+    for short, ours in (("q", "query"), ("k", "key")):
+        name = f"{ENCODER}.pos_{short}_linear"
+        yield _Place(f"{name}.weight", (*absolute, f"{ours}_kernel"), "kernel")
+        yield _Place(f"{name}.bias", (*absolute, f"{ours}_bias"), "vector")
+    if config.position.relative == "t5":
+        table = ("encoder", "positions", "relative", "table")
+        yield _Place(f"{ENCODER}.relative_attention_bias.weight", table, "same")
+
+    for i in range(config.num_layers):
+        name, path = f"{ENCODER}.layers.{i}", ("encoder", "layers")
+        attention = (*path, "attention")
+        in_projection = (*attention, "query_key_value")
+        yield _Place(f"{name}.self_attn.in_proj_weight", (*in_projection, "kernel"), "kernel", i)
+        yield _Place(f"{name}.self_attn.in_proj_bias", (*in_projection, "bias"), "vector", i)
+        yield from linear(
+            f"{name}.self_attn.out_proj", *attention, "output", layout="merge", layer=i
+        )
+        yield from norm(f"{name}.self_attn_layer_norm", *path, "attention_norm", layer=i)
+        yield from linear(f"{name}.fc1", *path, "mlp_in", layer=i)
+        yield from linear(f"{name}.fc2", *path, "mlp_out", layer=i)
+        yield from norm(f"{name}.final_layer_norm", *path, "mlp_norm", layer=i)
+
+    yield from linear(f"{LM_HEAD}.dense", "masked_word_head", "dense")
+    yield from norm(f"{LM_HEAD}.layer_norm", "masked_word_head", "norm")
+    yield _Place(f"{LM_HEAD}.bias", ("masked_word_head", "bias"), "same")
+    for head in heads:
+        path = ("classification_heads", head)
+        yield from linear(f"{CLASSIFIERS}.{head}.dense", *path, "pooler", "dense")
+        yield from linear(f"{CLASSIFIERS}.{head}.out_proj", *path, "output")
+
+
+# ------------------------------------------------------------- where the two sides cut differently
+
+POSITION_TABLE = f"{ENCODER}.pos.weight"
+THETA_ROW, WORD_ROWS = f"{POSITION_TABLE} (row 0)", f"{POSITION_TABLE} (rows 1..)"
+OUTPUT_MATRIX = f"{LM_HEAD}.weight"
+EMBEDDING = f"{ENCODER}.embed_tokens.weight"
+
+
+def _in_our_pieces(state: dict[str, Array]) -> dict[str, Array]:
+    """Row 0 of the position table apart; no copy of the embedding; U^Q and U^K apart."""
+    state = {name: array for name, array in state.items() if name not in IGNORED}
+    if EMBEDDING not in state or POSITION_TABLE not in state:
+        missing = EMBEDDING if EMBEDDING not in state else POSITION_TABLE
+        raise UserError(f"not a released TUPE model: it has no array {missing}")
+    output = state.pop(OUTPUT_MATRIX, state[EMBEDDING])
+    if not np.array_equal(output, state[EMBEDDING]):
+        raise UserError(f"{OUTPUT_MATRIX} differs from {EMBEDDING}; the model has only one of them")
+    table = state.pop(POSITION_TABLE)
+    state |= {THETA_ROW: table[0], WORD_ROWS: table[1:]}
+    for kind in ("weight", "bias"):  # the newest release stacks the two projections in one
+        both = state.pop(f"{ENCODER}.pos_proj.{kind}", None)
+        if both is not None:
+            q, k = np.split(both, 2)
+            state |= {f"{ENCODER}.pos_q_linear.{kind}": q, f"{ENCODER}.pos_k_linear.{kind}": k}
+    return state
+
+
+def _in_released_pieces(state: dict[str, Array]) -> dict[str, Array]:
+    state[POSITION_TABLE] = np.concatenate([state.pop(THETA_ROW)[None], state.pop(WORD_ROWS)])
+    state[OUTPUT_MATRIX] = state[EMBEDDING].copy()
+    return state
+
+
+# --------------------------------------------------------------------------- sizes and their checks
+
+
+def _config_of(
+    state: Mapping[str, Array], num_heads: int, pad_id: int, pre_layer_norm: bool
+) -> ModelConfig:
+    layers = {name.split(".")[3] for name in state if name.startswith(f"{ENCODER}.layers.")}
+    vocab_size, hidden_size = state[EMBEDDING].shape
+    first_mlp = f"{ENCODER}.layers.0.fc1.bias"
+    if first_mlp not in state:
+        raise UserError(f"not a released TUPE model: it has no array {first_mlp}")
+    relative = f"{ENCODER}.relative_attention_bias.weight" in state
+    return ModelConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        num_layers=len(layers),
+        num_heads=num_heads,
+        mlp_size=state[first_mlp].size,
+        pre_layer_norm=pre_layer_norm,
+        pad_id=pad_id,
+        position=PositionConfig(
+            absolute="untied",
+            relative="t5" if relative else "none",
+            untie_cls=True,
+            max_length=len(state[WORD_ROWS]),
+            relative_bins=RELATIVE_BINS,
+            max_distance=MAX_DISTANCE,
+        ),
+    )
+
+
+def _heads_in(state: Mapping[str, Array]) -> dict[str, int]:
+    """The number of outputs of each head, by its name."""
+    names = {
+        name.removeprefix(f"{CLASSIFIERS}.").removesuffix(".out_proj.bias"): array.size
+        for name, array in state.items()
+        if name.startswith(f"{CLASSIFIERS}.") and name.endswith(".out_proj.bias")
+    }
+    return dict(sorted(names.items()))
+
+
+def _check_names(state: Mapping[str, Array], expected: list[str]) -> None:
+    for what, names in (
+        ("lacks", set(expected) - set(state)),
+        ("has an array we do not know,", set(state) - set(expected)),
+    ):
+        if names:
+            first, rest = sorted(names)[0], len(names) - 1
+            hint = "; is pre_layer_norm right?" if "emb_out_layer_norm" in first else ""
+            raise UserError(
+                f"the checkpoint {what} {first}" + (f" (and {rest} more)" * (rest > 0)) + hint
+            )
+
+
+def _check_has_released_form(config: ModelConfig) -> None:
+    position = config.position
+    has_names = (
+        position.absolute == "untied" and position.relative in ("none", "t5") and position.untie_cls
+    )
+    if not has_names:
+        raise UserError(
+            "the released format holds TUPE-A and TUPE-R only, not "
+            f"position.absolute={position.absolute!r}, position.relative={position.relative!r}, "
+            f"position.untie_cls={position.untie_cls}"
+        )
+    bins = (position.relative_bins, position.max_distance)
+    if position.relative == "t5" and bins != (RELATIVE_BINS, MAX_DISTANCE):
+        raise UserError(
+            f"the released format has {RELATIVE_BINS} relative bins up to distance {MAX_DISTANCE}, "
+            f"not position.relative_bins={bins[0]} and position.max_distance={bins[1]}"
+        )

@@ -1,0 +1,1 @@
+"""The model: pure Flax NNX, no input or output, no TensorFlow."""

@@ -1,0 +1,74 @@
+"""Self-attention for every positional encoding: masks and biases become one bias, then softmax."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.model.positions import LayerPositions, logit_scale
+from tupe_jax.model.primitives import Axis, Linear, dropout
+
+MASKED = -1e30
+"""A logit that gets no weight; finite, so that a row with nothing to attend to is no NaN."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AttentionInputs:
+    """What all layers of a forward pass share."""
+
+    is_word_BxS: jax.Array
+    bias_HxSxS: jax.Array | None
+    once: Mapping[str, Any]
+    """Position arrays for in-layer terms, see `Encoding.once`."""
+
+
+class SelfAttention(nnx.Module):
+    """softmax(q k^T scale + position terms) v, with the position terms the config asks for."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        embed = Axis("embed", config.hidden_size)
+        heads = Axis("heads", config.num_heads), Axis("head_size", config.head_size)
+        self.config = config
+        self.query_key_value = Linear(
+            [embed], [Axis(None, 3), *heads], dtype=config.dtype, rngs=rngs
+        )
+        self.output = Linear(heads, [embed], dtype=config.dtype, rngs=rngs)
+        self.positions = LayerPositions(config, rngs=rngs)
+
+    def __call__(
+        self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
+    ) -> jax.Array:
+        weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
+        weights_BxHxSxS = dropout(weights_BxHxSxS, self.config.attention_dropout, key)
+        mixed_BxSxHxd = jnp.einsum(
+            "bhij,bjhd->bihd", weights_BxHxSxS.astype(v_BxSxHxd.dtype), v_BxSxHxd
+        )
+        return self.output(mixed_BxSxHxd)
+
+    def weights_and_values(
+        self, x_BxSxD: jax.Array, shared: AttentionInputs
+    ) -> tuple[jax.Array, jax.Array]:
+        """The attention weights, float32, and the values they will mix."""
+        q, k, v = jnp.moveaxis(self.query_key_value(x_BxSxD), 2, 0)
+        q, k = self.positions.queries_keys(shared.once, q, k)
+        scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
+        position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
+        if position_scores is not None:
+            scores += position_scores
+        own_bias_HxSxS = self.positions.bias_HxSxS(x_BxSxD.shape[1])
+        bias = combined_bias(shared.is_word_BxS, shared.bias_HxSxS, own_bias_HxSxS)
+        return jax.nn.softmax(scores * logit_scale(self.config) + bias), v
+
+
+def combined_bias(is_word_BxS: jax.Array, *biases_HxSxS: jax.Array | None) -> jax.Array:
+    """Key padding and position biases as one bias, [B, H or 1, S or 1, S]."""
+    bias = jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
+    for bias_HxSxS in biases_HxSxS:
+        if bias_HxSxS is not None:
+            bias = bias + bias_HxSxS
+    return bias

@@ -1,0 +1,184 @@
+"""The Transformer encoder: word embedding, positional terms once, layers, hidden states."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.model.attention import AttentionInputs, SelfAttention
+from tupe_jax.model.positions import SharedPositions
+from tupe_jax.model.primitives import (
+    Axis,
+    LayerNorm,
+    Linear,
+    Weight,
+    dropout,
+    normal,
+    split_key,
+)
+
+REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
+    "none": None,  # keep everything: fastest, most memory
+    "dots": jax.checkpoint_policies.dots_saveable,  # recompute what is not a matrix product
+    # recompute attention (its products have batch dimensions), keep the projections
+    "projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,  # keep layer inputs only: least memory
+}
+
+
+class Layer(nnx.Module):
+    """Attention and MLP, each with dropout, residual and LayerNorm (after it, or before it)."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        embed, mlp = Axis("embed", config.hidden_size), Axis("mlp", config.mlp_size)
+        self.config = config
+        self.attention = SelfAttention(config, rngs=rngs)
+        self.attention_norm = LayerNorm(embed.size, eps=config.layer_norm_eps, rngs=rngs)
+        self.mlp_in = Linear([embed], [mlp], dtype=config.dtype, rngs=rngs)
+        self.mlp_out = Linear([mlp], [embed], dtype=config.dtype, rngs=rngs)
+        self.mlp_norm = LayerNorm(embed.size, eps=config.layer_norm_eps, rngs=rngs)
+
+    def __call__(
+        self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
+    ) -> jax.Array:
+        attention_key, *residual_keys = split_key(key, 3)
+
+        def attend(x: jax.Array) -> jax.Array:
+            return self.attention(x, shared, attention_key)
+
+        def transform(x: jax.Array) -> jax.Array:
+            return self.mlp_out(jax.nn.gelu(self.mlp_in(x), approximate=False))
+
+        x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
+        return self._residual(x, transform, self.mlp_norm, residual_keys[1])
+
+    def _residual(
+        self,
+        x: jax.Array,
+        branch: Callable[[jax.Array], jax.Array],
+        norm: LayerNorm,
+        key: jax.Array | None,
+    ) -> jax.Array:
+        if self.config.pre_layer_norm:
+            return x + dropout(branch(norm(x)), self.config.dropout, key)
+        return norm(x + dropout(branch(x), self.config.dropout, key))
+
+
+class Encoder(nnx.Module):
+    """Tokens to hidden states. Dropout is on when a random key is given, and only then."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        def embedding(key: jax.Array, shape: Any) -> jax.Array:
+            return normal(key, shape).at[config.pad_id].set(0)
+
+        self.config = config
+        size, eps = config.hidden_size, config.layer_norm_eps
+        self.word_embedding = Weight(
+            (config.vocab_size, size), ("vocab", "embed"), embedding
+        ).create(rngs)
+        self.embedding_norm = LayerNorm(size, eps=eps, rngs=rngs)
+        self.positions = SharedPositions(config, rngs=rngs)
+        self.layers = _stacked_layers(config, rngs)
+        self.final_norm = LayerNorm(size, eps=eps, rngs=rngs) if config.pre_layer_norm else None
+
+    def __call__(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+        """The last hidden states, [B, S, D]."""
+        return self._forward(tokens_BxS, key, keep_all=False)[0]
+
+    def hidden_states(self, tokens_BxS: jax.Array) -> list[jax.Array]:
+        """The input of the first layer and the output of every layer, the last one normalised."""
+        last, inputs = self._forward(tokens_BxS, None, keep_all=True)
+        return [*inputs, last]
+
+    def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
+        """What attention needs beside the hidden states: computed once, used by every layer."""
+        length = tokens_BxS.shape[1]
+        return AttentionInputs(
+            is_word_BxS=tokens_BxS != self.config.pad_id,
+            bias_HxSxS=self.positions.bias_HxSxS(length),
+            once=self.positions.once(length),
+        )
+
+    def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+        """Word embedding (and added positions), normalised; zero where there is padding."""
+        # A token outside the table becomes NaN: under jit there is no other way to be heard. As an
+        # unsigned number a negative one is outside too; else it would count from the end.
+        x = jnp.take(
+            self.word_embedding[...],
+            jnp.asarray(tokens_BxS, jnp.uint32),
+            axis=0,
+            mode="fill",
+            fill_value=jnp.nan,
+        )
+        added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
+        if added_SxD is not None:
+            x = x + added_SxD
+        x = dropout(self.embedding_norm(x), self.config.dropout, key)
+        x = jnp.where((tokens_BxS != self.config.pad_id)[..., None], x, 0)
+        return x.astype(self.config.dtype)
+
+    def _forward(
+        self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool
+    ) -> tuple[jax.Array, Any]:
+        """The last hidden states and, if asked for, the inputs of all layers."""
+        check_tokens(tokens_BxS, self.config.vocab_size)
+        self.positions.check_length(tokens_BxS.shape[1])
+        embedding_key, layers_key = split_key(key, 2)
+        shared = self.shared_inputs(tokens_BxS)
+        graph, stacked = nnx.split(self.layers)
+
+        def step(x: jax.Array, layer: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+            index, weights = layer
+            layer_key = None if layers_key is None else jax.random.fold_in(layers_key, index)
+            return nnx.merge(graph, weights)(x, shared, layer_key), x if keep_all else None
+
+        policy = REMAT_POLICIES[self.config.remat]
+        x, inputs = jax.lax.scan(
+            step if policy is None else jax.checkpoint(step, policy=policy),
+            self.embed(tokens_BxS, key=embedding_key),
+            (jnp.arange(self.config.num_layers), stacked),
+            unroll=_unroll(self.config),
+        )
+        return x if self.final_norm is None else self.final_norm(x), inputs
+
+
+def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
+    """All layers as one module whose weights have a leading axis `layers`."""
+
+    @nnx.split_rngs(splits=config.num_layers)
+    @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None, "axes": "layers"})
+    def create(rngs: nnx.Rngs) -> Layer:
+        return Layer(config, rngs=rngs)
+
+    layers: Layer = create(rngs)
+    return layers
+
+
+def _unroll(config: ModelConfig) -> bool:
+    loop = config.layer_loop
+    return jax.default_backend() == "cpu" if loop == "auto" else loop == "unroll"
+
+
+def check_tokens(tokens: jax.Array, vocab_size: int) -> None:
+    """Refuse what is not a batch of token ids; values can be seen outside jit only."""
+    if tokens.ndim != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise UserError(
+            f"tokens must be integers of shape [batch, length], not {tokens.dtype} of shape "
+            f"{list(tokens.shape)}"
+        )
+    if isinstance(tokens, jax.core.Tracer) or not tokens.size:
+        return
+    if isinstance(tokens, jax.Array) and not tokens.is_fully_addressable:
+        return
+    ids = np.asarray(tokens)
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocab_size:
+        raise UserError(
+            f"token id {low if low < 0 else high} is outside the vocabulary: "
+            f"model.vocab_size={vocab_size}"
+        )

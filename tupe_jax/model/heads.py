@@ -1,0 +1,129 @@
+"""What is read off the hidden states: masked words, classes."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.model.encoder import Encoder
+from tupe_jax.model.primitives import Axis, LayerNorm, Linear, Weight, dropout, zeros
+
+
+class MaskedWordHead(nnx.Module):
+    """Dense, GELU, LayerNorm, then the word embedding as output matrix, plus a bias."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        embed = config.hidden_size
+        # Square: two names, so that a sharding rule for `embed` is not applied to both axes.
+        self.dense = Linear(
+            [Axis("embed", embed)], [Axis(None, embed)], dtype=config.dtype, rngs=rngs
+        )
+        self.norm = LayerNorm(embed, eps=config.layer_norm_eps, rngs=rngs)
+        self.bias = Weight((config.vocab_size,), ("vocab",), zeros).create(rngs)
+
+    def __call__(self, x: jax.Array, word_embedding_VxD: jax.Array) -> jax.Array:
+        x = self.norm(jax.nn.gelu(self.dense(x), approximate=False))
+        logits = jnp.einsum(
+            "...d,vd->...v",
+            x,
+            word_embedding_VxD.astype(x.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        return logits + self.bias[...]
+
+
+class Pooler(nnx.Module):
+    """BERT's sentence vector: dense and tanh on the hidden state of [CLS]."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        embed = config.hidden_size
+        self.dense = Linear(
+            [Axis("embed", embed)], [Axis(None, embed)], dtype=config.dtype, rngs=rngs
+        )
+
+    def __call__(self, hidden_BxSxD: jax.Array) -> jax.Array:
+        return jnp.tanh(self.dense(hidden_BxSxD[:, 0]))
+
+
+class ClassificationHead(nnx.Module):
+    """Pooler, dropout, output layer; one output makes it a regression."""
+
+    def __init__(self, config: ModelConfig, num_outputs: int, *, rngs: nnx.Rngs):
+        self.pooler = Pooler(config, rngs=rngs)
+        self.output = Linear(
+            [Axis("embed", config.hidden_size)],
+            [Axis(None, num_outputs)],
+            dtype="float32",
+            rngs=rngs,
+        )
+        self.dropout = config.classifier_dropout
+
+    def __call__(self, hidden_BxSxD: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        pooled_BxD = dropout(self.pooler(hidden_BxSxD), self.dropout, key)
+        return self.output(pooled_BxD.astype(jnp.float32))
+
+
+class MaskedLM(nnx.Module):
+    """The encoder with its masked-word head and any number of classification heads.
+
+    Padding is found from `config.pad_id`. Dropout is on when a random key is given, and only then.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        rngs: nnx.Rngs,
+        classification_heads: Mapping[str, int] | None = None,
+    ):
+        self.config = config
+        self.encoder = Encoder(config, rngs=rngs)
+        self.masked_word_head = MaskedWordHead(config, rngs=rngs)
+        self.classification_heads = nnx.Dict(
+            {
+                name: ClassificationHead(config, outputs, rngs=rngs)
+                for name, outputs in (classification_heads or {}).items()
+            }
+        )
+
+    def __call__(
+        self,
+        tokens_BxS: jax.Array,
+        *,
+        positions_BxM: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Word logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
+        hidden = self.encode(tokens_BxS, key=key)
+        if positions_BxM is not None:
+            hidden = jnp.take_along_axis(
+                hidden,
+                jnp.asarray(positions_BxM, jnp.uint32)[..., None],  # negative is outside, too
+                axis=1,
+                mode="fill",
+                fill_value=jnp.nan,
+            )
+        return self.masked_word_head(hidden, self.encoder.word_embedding[...])
+
+    def encode(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+        """The last hidden states, [B, S, D]."""
+        return self.encoder(tokens_BxS, key=key)
+
+    def hidden_states(self, tokens_BxS: jax.Array) -> list[jax.Array]:
+        """The input of the first layer and the output of every layer, [B, S, D] each."""
+        return self.encoder.hidden_states(tokens_BxS)
+
+    def classify(
+        self, tokens_BxS: jax.Array, head: str, *, key: jax.Array | None = None
+    ) -> jax.Array:
+        """Outputs of a classification head, float32, [B, classes]."""
+        if head not in self.classification_heads:
+            known = ", ".join(self.classification_heads) or "none"
+            raise UserError(f"no classification head {head!r}; the model has: {known}")
+        encoder_key, head_key = (None, None) if key is None else jax.random.split(key)
+        hidden = self.encode(tokens_BxS, key=encoder_key)
+        outputs: jax.Array = self.classification_heads[head](hidden, head_key)
+        return outputs

@@ -1,0 +1,139 @@
+"""A positional encoding as data: what it adds to the encoder, and the registry of all of them."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+
+from tupe_jax.checks import one_of
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.model.primitives import Weight
+
+Weights = Mapping[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a positional encoding adds; a part that is None is absent.
+
+    Its learnable arrays are `weights` if all layers share them, `layer_weights` if each layer has
+    its own. `bias`, `distance_bias` and `theta` read `layer_weights` when there are any (the bias
+    then belongs to a layer), else `weights` (it is computed once for all layers).
+    """
+
+    weights: Mapping[str, Weight] = field(default_factory=dict)
+    layer_weights: Mapping[str, Weight] = field(default_factory=dict)
+
+    input: Callable[[Weights, int], jax.Array] | None = None
+    """(weights, S) -> [S, D], added to the word embedding."""
+
+    bias: Callable[[Weights, int], jax.Array] | None = None
+    """(weights, S) -> [H, S, S], added to the scaled logits."""
+    distance_bias: Callable[[Weights, jax.Array], jax.Array] | None = None
+    """(weights, distances j - i [N]) -> [H, N]: a bias that depends on the distance alone."""
+    theta: Callable[[Weights], tuple[jax.Array, jax.Array]] | None = None
+    """weights -> ([H], [H]): this bias's theta_1 and theta_2. A bias without its own is given two
+    learnable numbers per head when [CLS] is untied."""
+
+    once: Callable[[Weights, int], Any] | None = None
+    """(weights, S) -> arrays that every layer needs, computed once per forward pass."""
+    queries_keys: (
+        Callable[[Any, Weights, jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None
+    ) = None
+    """(once, layer_weights, q [B, S, H, d], k) -> q, k as they enter the dot product."""
+    scores: Callable[[Any, Weights, jax.Array, jax.Array], jax.Array] | None = None
+    """(once, layer_weights, q, k) -> [B, H, S, S], added to q k^T before the scale."""
+
+    longest: int | None = None
+    """The longest input it can encode, if it has a table of positions."""
+
+    @property
+    def has_bias(self) -> bool:
+        return self.bias is not None or self.distance_bias is not None
+
+    @property
+    def has_layer_bias(self) -> bool:
+        return self.has_bias and bool(self.layer_weights)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the registry: how to make an encoding, and how many dot products it adds."""
+
+    make: Callable[[ModelConfig], Encoding]
+    dot_products: int
+
+
+ABSOLUTE: dict[str, Entry] = {}
+RELATIVE: dict[str, Entry] = {}
+
+Make = Callable[[ModelConfig], Encoding]
+
+
+def absolute_encoding(name: str, dot_products: int = 0) -> Callable[[Make], Make]:
+    """Register a function as `position.absolute=name`; see `logit_scale` for `dot_products`."""
+    return _register(ABSOLUTE, name, dot_products)
+
+
+def relative_encoding(name: str, dot_products: int = 0) -> Callable[[Make], Make]:
+    """Register a function as `position.relative=name`; see `logit_scale` for `dot_products`."""
+    return _register(RELATIVE, name, dot_products)
+
+
+def _register(registry: dict[str, Entry], name: str, dot_products: int) -> Callable[[Make], Make]:
+    def register(make: Make) -> Make:
+        registry[name] = Entry(make, dot_products)
+        return make
+
+    return register
+
+
+def logit_scale(config: ModelConfig) -> float:
+    """1 / sqrt(n d), n the number of dot products summed in a logit.
+
+    The word-word product is one; TUPE adds one (n = 2), DeBERTa two, BERT-A^d three. The sum then
+    has the variance that a single product has in BERT.
+    """
+    added = sum(entry.dot_products for entry in _entries(config))
+    return 1 / math.sqrt((1 + added) * config.head_size)
+
+
+def encodings(config: ModelConfig) -> dict[str, Encoding]:
+    """The encodings a config asks for, by part of the grid; a contradiction is an error."""
+    absolute, relative = _entries(config)
+    chosen = {"absolute": absolute.make(config), "relative": relative.make(config)}
+    if not config.position.untie_cls:
+        return chosen
+    if not any(encoding.has_bias for encoding in chosen.values()):
+        raise UserError(
+            "position.untie_cls=True cuts [CLS] loose from position biases, but "
+            f"position.absolute={config.position.absolute!r} and "
+            f"position.relative={config.position.relative!r} have none; set it to False"
+        )
+    return {part: _with_theta(encoding, config) for part, encoding in chosen.items()}
+
+
+def _entries(config: ModelConfig) -> tuple[Entry, Entry]:
+    position = config.position
+    return (
+        ABSOLUTE[one_of(position.absolute, ABSOLUTE, "position.absolute")],
+        RELATIVE[one_of(position.relative, RELATIVE, "position.relative")],
+    )
+
+
+def _with_theta(encoding: Encoding, config: ModelConfig) -> Encoding:
+    """Give a bias that brings no theta of its own two learnable numbers per head."""
+    if not encoding.has_bias or encoding.theta:
+        return encoding
+    theta = Weight((config.num_heads,), ("heads",))
+    both = {"theta_1": theta, "theta_2": theta}
+
+    def own_theta(weights: Weights) -> tuple[jax.Array, jax.Array]:
+        return weights["theta_1"], weights["theta_2"]
+
+    if encoding.has_layer_bias:
+        return replace(encoding, layer_weights={**encoding.layer_weights, **both}, theta=own_theta)
+    return replace(encoding, weights={**encoding.weights, **both}, theta=own_theta)

@@ -1,0 +1,142 @@
+"""The chosen encodings at work: weights shared by all layers, weights of one layer, and `reset`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.model.positions.distances import distances, toeplitz
+from tupe_jax.model.positions.encoding import Encoding, Weights, encodings
+from tupe_jax.model.primitives import Weight
+
+
+class _Positions(nnx.Module):
+    """Holds the weights of each part of the grid, such as `self.absolute["table"]`."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, Mapping[str, Weight]], rngs: nnx.Rngs
+    ):
+        self.config = config
+        for part, declared in weights.items():
+            setattr(
+                self, part, nnx.Dict({n: weight.create(rngs) for n, weight in declared.items()})
+            )
+
+    def _parts(self) -> dict[str, tuple[Encoding, Weights]]:
+        """The encodings with the arrays held here."""
+        return {
+            part: (encoding, {name: param[...] for name, param in getattr(self, part).items()})
+            for part, encoding in encodings(self.config).items()
+        }
+
+
+class SharedPositions(_Positions):
+    """The position weights that all layers share, and what is computed from them once per pass."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        chosen = encodings(config)
+        super().__init__(config, {part: e.weights for part, e in chosen.items()}, rngs)
+
+    def check_length(self, length: int) -> None:
+        """Refuse an input that a table of positions does not cover."""
+        for encoding, _ in self._parts().values():
+            if encoding.longest is not None and length > encoding.longest:
+                raise UserError(
+                    f"input of {length} tokens is longer than position.max_length="
+                    f"{encoding.longest}; cut the input or train with a longer table"
+                )
+
+    def input_SxD(self, length: int) -> jax.Array | None:
+        """What is added to the word embeddings, if anything."""
+        return _sum(e.input(weights, length) for e, weights in self._parts().values() if e.input)
+
+    def bias_HxSxS(self, length: int) -> jax.Array | None:
+        """The bias that every layer adds to its scaled logits, if there is one."""
+        shared = [pair for pair in self._parts().values() if not pair[0].has_layer_bias]
+        return _sum_of_biases(shared, length, self.config.position.untie_cls)
+
+    def once(self, length: int) -> dict[str, Any]:
+        """What the encodings' in-layer terms need from the shared weights, by part."""
+        return {
+            part: encoding.once(weights, length)
+            for part, (encoding, weights) in self._parts().items()
+            if encoding.once
+        }
+
+
+class LayerPositions(_Positions):
+    """The position weights of one layer, and the terms that arise inside it."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        chosen = encodings(config)
+        super().__init__(config, {part: e.layer_weights for part, e in chosen.items()}, rngs)
+
+    def bias_HxSxS(self, length: int) -> jax.Array | None:
+        """The layer's own bias, if it has one."""
+        own = [pair for pair in self._parts().values() if pair[0].has_layer_bias]
+        return _sum_of_biases(own, length, self.config.position.untie_cls)
+
+    def queries_keys(
+        self, once: Mapping[str, Any], q: jax.Array, k: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Queries and keys [B, S, H, d] as they enter the dot product."""
+        for part, (encoding, weights) in self._parts().items():
+            if encoding.queries_keys:
+                q, k = encoding.queries_keys(once.get(part), weights, q, k)
+        return q, k
+
+    def scores_BxHxSxS(
+        self, once: Mapping[str, Any], q: jax.Array, k: jax.Array
+    ) -> jax.Array | None:
+        """Position terms that need content, before the scale."""
+        return _sum(
+            encoding.scores(once.get(part), weights, q, k)
+            for part, (encoding, weights) in self._parts().items()
+            if encoding.scores
+        )
+
+
+def reset(bias_HxSxS: jax.Array, theta_1_H: jax.Array, theta_2_H: jax.Array) -> jax.Array:
+    """TUPE's untied [CLS]: theta_1 where i is [CLS], theta_2 where only j is, else the bias.
+
+    [CLS] is always the first token of a row. theta_1 is the same for a whole row of logits, and
+    softmax ignores that: [CLS] attends by content alone and theta_1 is never trained. It is here
+    because the paper and its released weights have it.
+    """
+    is_cls_S = jnp.arange(bias_HxSxS.shape[-1]) == 0
+    bias_HxSxS = jnp.where(is_cls_S[None, None, :], theta_2_H[:, None, None], bias_HxSxS)
+    return jnp.where(is_cls_S[None, :, None], theta_1_H[:, None, None], bias_HxSxS)
+
+
+def _sum_of_biases(
+    chosen: Iterable[tuple[Encoding, Weights]], length: int, untie_cls: bool
+) -> jax.Array | None:
+    """The biases of several encodings as one, [CLS] untied if asked for."""
+
+    def one_bias(encoding: Encoding, weights: Weights) -> jax.Array | None:
+        if encoding.bias:
+            bias_HxSxS = encoding.bias(weights, length)
+        elif encoding.distance_bias:
+            bias_HxSxS = toeplitz(encoding.distance_bias(weights, distances(length)), length)
+        else:
+            return None
+        # `reset` overwrites, so the sum of reset biases has the sum of their thetas.
+        return (
+            reset(bias_HxSxS, *encoding.theta(weights))
+            if untie_cls and encoding.theta
+            else bias_HxSxS
+        )
+
+    biases = (one_bias(encoding, weights) for encoding, weights in chosen)
+    return _sum(bias for bias in biases if bias is not None)
+
+
+def _sum(terms: Iterable[jax.Array]) -> jax.Array | None:
+    total: jax.Array | None = None
+    for term in terms:
+        total = term if total is None else total + term
+    return total

@@ -1,0 +1,206 @@
+"""Relative positions: what a model may know of the distance j - i of two words."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.model.positions.distances import by_distance_to_pairs, distances, t5_bucket, toeplitz
+from tupe_jax.model.positions.encoding import Encoding, Weights, relative_encoding
+from tupe_jax.model.primitives import Weight
+
+
+@relative_encoding("t5")
+def t5(config: ModelConfig) -> Encoding:
+    """T5: b_{j-i}, one learned number per head and distance bucket, shared by all layers."""
+    bins, farthest = config.position.relative_bins, config.position.max_distance
+    if bins % 4 or farthest <= bins // 4:
+        raise UserError(
+            f"position.relative_bins={bins} must be a multiple of 4, and a quarter of it less than "
+            f"position.max_distance={farthest}"
+        )
+    # The released model keeps its theta in two more bins: the one T5 never uses, and one appended.
+    rows = bins + 1 if config.position.untie_cls else bins
+
+    def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
+        bucket_N = t5_bucket(distance_N, num_buckets=bins, max_distance=farthest)
+        return weights["table"][bucket_N].T
+
+    return Encoding(
+        weights={"table": Weight((rows, config.num_heads), ("distances", "heads"))},
+        distance_bias=distance_bias,
+        theta=lambda weights: (weights["table"][bins // 2], weights["table"][bins]),
+    )
+
+
+@relative_encoding("alibi")
+def alibi(config: ModelConfig) -> Encoding:
+    """ALiBi (Press et al., 2022), both ways: -m_h |j - i| with fixed slopes m_h."""
+    slope_H = jnp.asarray(alibi_slopes(config.num_heads), jnp.float32)
+    return Encoding(
+        distance_bias=lambda weights, distance_N: -slope_H[:, None] * jnp.abs(distance_N)
+    )
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ... for n heads if n is a power of two.
+
+    Other counts take the slopes of the next lower power and fill up with every other slope of the
+    next higher one, as the authors do.
+    """
+    power = 2 ** int(math.log2(num_heads))
+    slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
+    return slopes + (alibi_slopes(2 * power)[::2][: num_heads - power] if num_heads > power else [])
+
+
+@relative_encoding("attenuated")
+def attenuated(config: ModelConfig) -> Encoding:
+    """Chen et al., 2023: delta_ij = exp(-w (j-i)^2) / sum_j exp(-w (j-i)^2), alike in all heads.
+
+    w is `decay_left` for j < i and `decay_right` for j > i.
+    """
+
+    def bias(weights: Weights, length: int) -> jax.Array:
+        kernel_N = _gaussian(config, distances(length))
+        kernel_1xSxS = toeplitz(kernel_N[None], length)
+        delta_1xSxS = kernel_1xSxS / kernel_1xSxS.sum(-1, keepdims=True)
+        return jnp.broadcast_to(delta_1xSxS, (config.num_heads, length, length))
+
+    return Encoding(bias=bias)
+
+
+@relative_encoding("attenuated_layer_head")
+def attenuated_layer_head(config: ModelConfig) -> Encoding:
+    """The attenuated encoding, learnable: a table over |j - i| for each layer and head."""
+    return _learned_attenuation(config, tables=config.num_heads)
+
+
+@relative_encoding("attenuated_layer")
+def attenuated_layer(config: ModelConfig) -> Encoding:
+    """The attenuated encoding, learnable: a table over |j - i| for each layer, all heads alike."""
+    return _learned_attenuation(config, tables=1)
+
+
+def _learned_attenuation(config: ModelConfig, tables: int) -> Encoding:
+    """Tables over |j - i| that start as the fixed encoding; one per side if the decays differ."""
+    longest = config.position.max_length
+    symmetric = config.position.decay_left == config.position.decay_right
+    sides = 1 if symmetric else 2
+
+    def start(key: jax.Array, shape: Any) -> jax.Array:
+        away = jnp.arange(longest)
+        side = (
+            [_gaussian(config, away)]
+            if symmetric
+            else [_gaussian(config, -away), _gaussian(config, away)]
+        )
+        return jnp.broadcast_to(jnp.stack([s / s.sum() for s in side])[..., None], shape)
+
+    def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
+        side_N = jnp.where(distance_N < 0, 0, sides - 1)
+        bias_NxT = weights["table"][side_N, jnp.abs(distance_N)]
+        return jnp.broadcast_to(bias_NxT.T, (config.num_heads, distance_N.size))
+
+    heads_axis = "heads" if tables == config.num_heads else None
+    return Encoding(
+        layer_weights={
+            "table": Weight((sides, longest, tables), (None, "distances", heads_axis), start)
+        },
+        distance_bias=distance_bias,
+        longest=longest,
+    )
+
+
+def _gaussian(config: ModelConfig, distance: jax.Array) -> jax.Array:
+    w = jnp.where(distance < 0, config.position.decay_left, config.position.decay_right)
+    return jnp.exp(-w * jnp.square(distance.astype(jnp.float32)))
+
+
+@relative_encoding("shaw")
+def shaw(config: ModelConfig) -> Encoding:
+    """Shaw et al., 2018: x_i W^Q (x_j W^K + r_{j-i})^T, r per layer, distances clipped."""
+    farthest = config.position.max_distance
+    table = Weight((2 * farthest + 1, config.head_size), ("distances", "head_size"))
+
+    def scores(once: Any, weights: Weights, q: jax.Array, k: jax.Array) -> jax.Array:
+        row_N = jnp.clip(distances(q.shape[1]), -farthest, farthest) + farthest
+        r_Nxd = weights["r"][row_N].astype(q.dtype)
+        return by_distance_to_pairs(_dot("bihd,nd->bhin", q, r_Nxd))
+
+    return Encoding(layer_weights={"r": table}, scores=scores)
+
+
+@relative_encoding("deberta", dot_products=2)
+def deberta(config: ModelConfig) -> Encoding:
+    """DeBERTa (He et al., 2021): content-to-position and position-to-content terms.
+
+    q_i . (r_{delta(i,j)} W^{K,r}) + k_j . (r_{delta(j,i)} W^{Q,r}), where delta(i, j) is i - j
+    clipped to [-k, k - 1]; r is shared by all layers, the projections are each layer's own.
+    """
+    farthest = config.position.max_distance
+    D, H, d = config.hidden_size, config.num_heads, config.head_size
+    projection = Weight((D, H, d), ("embed", "heads", "head_size"))
+
+    def once(weights: Weights, length: int) -> jax.Array:
+        delta_N = jnp.clip(-distances(length), -farthest, farthest - 1)
+        return weights["r"][delta_N + farthest]
+
+    def scores(once: Any, weights: Weights, q: jax.Array, k: jax.Array) -> jax.Array:
+        r_NxD = once.astype(q.dtype)
+        key_NxHxd = jnp.tensordot(r_NxD, weights["key_kernel"].astype(q.dtype), 1)
+        query_NxHxd = jnp.tensordot(r_NxD, weights["query_kernel"].astype(q.dtype), 1)
+        content_to_position = by_distance_to_pairs(_dot("bihd,nhd->bhin", q, key_NxHxd))
+        # Rows are j here: delta(j, i) depends on i - j just as delta(i, j) does on j - i.
+        position_to_content = by_distance_to_pairs(_dot("bjhd,nhd->bhjn", k, query_NxHxd))
+        return content_to_position + position_to_content.swapaxes(-1, -2)
+
+    return Encoding(
+        weights={"r": Weight((2 * farthest, D), ("distances", "embed"))},
+        layer_weights={"key_kernel": projection, "query_kernel": projection},
+        once=once,
+        scores=scores,
+    )
+
+
+@relative_encoding("rope")
+def rope(config: ModelConfig) -> Encoding:
+    """RoPE (Su et al., 2021): q_i and k_j are rotated by i and j, so q k^T depends on j - i.
+
+    The planes are the feature pairs (m, m + d/2) rather than the paper's (2m, 2m + 1): the same
+    family of models, with contiguous halves.
+    """
+    half = config.head_size // 2
+    if config.head_size % 2:
+        raise UserError(
+            f"position.relative='rope' rotates pairs of features and needs an even head size; "
+            f"model.hidden_size={config.hidden_size} / model.num_heads={config.num_heads} "
+            f"gives {config.head_size}"
+        )
+
+    def once(weights: Weights, length: int) -> tuple[jax.Array, jax.Array]:
+        angle_Sxh = np.arange(length)[:, None] * 10000.0 ** (-np.arange(half) / half)
+        return jnp.asarray(np.cos(angle_Sxh), jnp.float32), jnp.asarray(
+            np.sin(angle_Sxh), jnp.float32
+        )
+
+    def queries_keys(
+        once: Any, weights: Weights, q: jax.Array, k: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        cos_Sx1xh, sin_Sx1xh = (part[:, None] for part in once)
+
+        def rotate(x: jax.Array) -> jax.Array:
+            a, b = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+            turned = [a * cos_Sx1xh - b * sin_Sx1xh, b * cos_Sx1xh + a * sin_Sx1xh]
+            return jnp.concatenate(turned, -1).astype(x.dtype)
+
+        return rotate(q), rotate(k)
+
+    return Encoding(once=once, queries_keys=queries_keys)
+
+
+def _dot(equation: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)

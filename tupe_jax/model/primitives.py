@@ -1,0 +1,100 @@
+"""Weights with named axes, and the three small functions every layer is made of."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+Initializer = Callable[[jax.Array, Sequence[int]], jax.Array]
+
+
+def normal(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """N(0, 0.02), the papers' initialisation of every linear and embedding weight."""
+    return 0.02 * jax.random.normal(key, shape)
+
+
+def zeros(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+    return jnp.zeros(shape)
+
+
+def ones(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+    return jnp.ones(shape)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A learnable float32 array before it exists: shape, logical name of each axis, start.
+
+    The names (`embed`, `heads`, ...) are all that sharding needs to know about the model.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[str | None, ...]
+    init: Initializer = normal
+
+    def create(self, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
+        # Not flax's own `sharding` metadata: that would want a mesh as soon as the array is made.
+        return nnx.Param(self.init(rngs.params(), self.shape), axes=self.axes)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dimension of a weight: its logical name (None is never sharded) and its size."""
+
+    name: str | None
+    size: int
+
+
+class Linear(nnx.Module):
+    """y = x W + b, where x ends in the axes `inputs` and y in the axes `outputs`."""
+
+    def __init__(
+        self, inputs: Sequence[Axis], outputs: Sequence[Axis], *, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        def weight(axes: Sequence[Axis], init: Initializer) -> Weight:
+            return Weight(tuple(a.size for a in axes), tuple(a.name for a in axes), init)
+
+        self.kernel = weight((*inputs, *outputs), normal).create(rngs)
+        self.bias = weight(outputs, zeros).create(rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel = self.kernel[...].astype(self.dtype)
+        inputs = kernel.ndim - self.bias.ndim
+        return jnp.tensordot(x, kernel, inputs) + self.bias[...].astype(self.dtype)
+
+
+class LayerNorm(nnx.Module):
+    """LayerNorm over the last axis, with float32 statistics whatever the type of its input."""
+
+    def __init__(self, size: int, *, eps: float, rngs: nnx.Rngs):
+        self.scale = Weight((size,), ("embed",), ones).create(rngs)
+        self.bias = Weight((size,), ("embed",), zeros).create(rngs)
+        self.eps = eps
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return layer_norm(x, self.scale[...], self.bias[...], self.eps)
+
+
+def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float) -> jax.Array:
+    """(x - mean) / sqrt(variance + eps) * scale + bias, over the last axis, in float32."""
+    x32 = x.astype(jnp.float32)
+    centred = x32 - x32.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    return (centred * jax.lax.rsqrt(variance + eps) * scale + bias).astype(x.dtype)
+
+
+def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    """Zero a share `rate` of x and scale the rest; no key means evaluation: x unchanged."""
+    if key is None or rate == 0:
+        return x
+    kept = jax.random.bernoulli(key, 1 - rate, x.shape)
+    return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
+
+
+def split_key(key: jax.Array | None, count: int) -> Sequence[jax.Array | None]:
+    """`count` keys from one; none from none."""
+    return [None] * count if key is None else list(jax.random.split(key, count))
