@@ -1,0 +1,1 @@
+"""Devices: the mesh, and which axis of an array goes along which axis of it."""

@@ -1,0 +1,95 @@
+"""Recipes: whole experiments as ConfigDicts, from which the files in `configs/` are made.
+
+paper     the TUPE paper's pre-training, to the letter (base, 1 M steps of 256 x 512 tokens)
+modern    the same data seen sooner: large batches, 30 % masking, bfloat16, pre-LN
+tiny      minutes on a CPU, on the built-in corpus
+"""
+
+import dataclasses
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from tupe_jax.checks import from_mapping, one_of
+from tupe_jax.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvalConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    PositionConfig,
+    TrainConfig,
+    model_config,
+)
+
+PAPER_DATA = "wikipedia + text:data/books/*.txt.gz"
+"""English Wikipedia from TFDS and one's own books; BookCorpus itself is no longer distributed."""
+
+
+def recipe(position: str | PositionConfig, form: str = "paper", size: str = "base") -> ConfigDict:
+    """An experiment with a positional encoding, by the name of its recipe."""
+    forms = {"paper": _paper, "modern": _modern, "tiny": _tiny}
+    return to_config_dict(forms[one_of(form, forms, "recipe")](position, size))
+
+
+def _paper(position: str | PositionConfig, size: str) -> Config:
+    # Every default of the sections is the paper's.
+    return Config(
+        model=model_config(size, position, dtype="bfloat16"), data=DataConfig(task=PAPER_DATA)
+    )
+
+
+def _modern(position: str | PositionConfig, size: str) -> Config:
+    return Config(
+        model=model_config(
+            size,
+            position,
+            dtype="bfloat16",
+            pre_layer_norm=True,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=DataConfig(task=PAPER_DATA),
+        objective=ObjectiveConfig(mask_rate=0.3),
+        optimizer=OptimizerConfig(
+            name="adamw",
+            peak_learning_rate=1e-3,
+            warmup="6%",
+            schedule="wsd",
+            decay="20%",
+            beta2=0.98,
+        ),
+        train=TrainConfig(steps=60_000, batch_size=2048),
+        checkpoint=CheckpointConfig(every=2000),
+        eval=EvalConfig(every=2000),
+    )
+
+
+def _tiny(position: str | PositionConfig, size: str) -> Config:
+    model = model_config(
+        "tiny", position, vocab_size=2048, num_heads=4, dropout=0.0, attention_dropout=0.0
+    )
+    return Config(
+        model=model,
+        data=DataConfig(task="builtin", length=64),
+        optimizer=OptimizerConfig(peak_learning_rate=2e-3, warmup="10%"),
+        train=TrainConfig(steps=600, batch_size=64, log_every=20),
+        checkpoint=CheckpointConfig(every=200),
+        eval=EvalConfig(every=200, rows=512),
+    )
+
+
+def to_config_dict(config: Config) -> ConfigDict:
+    """Sections as a user overrides them; `position` stands beside `model`."""
+    sections: dict[str, Any] = dataclasses.asdict(config)
+    return ConfigDict({**sections, "position": sections["model"].pop("position")})
+
+
+def from_config_dict(values: ConfigDict) -> Config:
+    """The checked config of an experiment."""
+    sections = values.to_dict()
+    model = sections.get("model", {})
+    if "position" in sections:
+        model = {**model, "position": sections.pop("position")}
+    return from_mapping(Config, {**sections, "model": model}, "config")

@@ -1,0 +1,1 @@
+"""Pre-training: state, optimizer, step, loop, checkpoints, metrics."""

@@ -1,0 +1,170 @@
+"""The data of a run: vocabulary, training batches, validation rows; made where they are missing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.config import Config
+from tupe_jax.data.cleaning import parse_cleaning
+from tupe_jax.data.reader import Reader, Share
+from tupe_jax.data.vocabulary import Vocabulary
+from tupe_jax.errors import UserError
+
+DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a run reads."""
+
+    vocabulary: Vocabulary
+    train: Reader
+    validation_NxS: NDArray[np.int32]
+    sample_NxS: NDArray[np.int32]
+    """Training rows from which the unigram baseline is counted."""
+    rows_per_epoch: int | None
+    """None where only a pass over the data would tell."""
+
+
+SAMPLE_ROWS = 4096
+
+
+def open_corpus(config: Config, workdir: Path, say: Callable[[str], None]) -> Corpus:
+    """Open the data of a config; train the vocabulary and prepare the rows if they are not there."""
+    vocabulary = _vocabulary(config, workdir, say)
+    if vocabulary.size != config.model.vocab_size:
+        raise UserError(
+            f"{vocabulary.path} has {vocabulary.size} pieces, but model.vocab_size="
+            f"{config.model.vocab_size}; set --config.model.vocab_size={vocabulary.size}"
+        )
+    share = Share(jax.process_index(), jax.process_count())
+    if config.data.reader == "live":
+        return _live(config, vocabulary, share)
+    return _prepared(config, vocabulary, workdir, share, say)
+
+
+def _vocabulary(config: Config, workdir: Path, say: Callable[[str], None]) -> Vocabulary:
+    if config.data.vocabulary:
+        return Vocabulary.load(config.data.vocabulary)
+    path = workdir / DATA_FOLDER / VOCABULARY_FILE
+    if not path.exists():
+        from tupe_jax.data.make_vocabulary import make_vocabulary
+
+        say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_vocabulary(
+            config.data.task,
+            path,
+            size=config.model.vocab_size,
+            cleaning=parse_cleaning(config.data.cleaning),
+            seed=config.seed,
+        )
+    return Vocabulary.load(path)
+
+
+def _prepared(
+    config: Config,
+    vocabulary: Vocabulary,
+    workdir: Path,
+    share: Share,
+    say: Callable[[str], None],
+) -> Corpus:
+    from tupe_jax.data.prepared_reader import PreparedReader, ShardedRows
+    from tupe_jax.data.rows import INDEX_FILE, read_index, require_vocabulary
+
+    folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
+    if not config.data.prepared and not (folder / INDEX_FILE).exists():
+        _prepare(config, vocabulary, folder, say)
+    index = read_index(folder)
+    require_vocabulary(folder, index, vocabulary.sha256)
+    if index.length != config.data.length:
+        raise UserError(
+            f"{folder} has rows of {index.length} tokens, but data.length={config.data.length}; "
+            f"set --config.data.length={index.length}, or prepare other rows"
+        )
+
+    def first_rows(split: str, count: int) -> NDArray[np.int32]:
+        part = index.splits[split]
+        rows = ShardedRows(folder, part.shards, index.length, index.dtype)
+        return rows.read(range(min(count, part.rows)))
+
+    validation_NxS = first_rows("validation", config.eval.rows)
+    return Corpus(
+        vocabulary=vocabulary,
+        train=PreparedReader(
+            folder,
+            split="train",
+            batch_size=config.train.batch_size,
+            seed=config.seed,
+            share=share,
+        ),
+        validation_NxS=_require_rows(validation_NxS, config),
+        sample_NxS=first_rows("train", SAMPLE_ROWS),
+        rows_per_epoch=index.splits["train"].rows,
+    )
+
+
+def _prepare(
+    config: Config, vocabulary: Vocabulary, folder: Path, say: Callable[[str], None]
+) -> None:
+    import os
+
+    from tupe_jax.data.plan import Settings
+    from tupe_jax.data.prepare import prepare
+
+    say(f"preparing rows of {config.data.length} tokens of {config.data.task}")
+    settings = Settings(
+        task=config.data.task,
+        vocabulary=vocabulary.path,
+        length=config.data.length,
+        cleaning=parse_cleaning(config.data.cleaning),
+        seed=config.seed,
+    )
+    outcome = prepare(settings, folder, worker_count=os.cpu_count() or 1)
+    train = outcome.index.splits["train"]
+    say(f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents")
+
+
+def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
+    from itertools import islice
+
+    from tupe_jax.data.live_reader import LiveReader, rows_of_task
+    from tupe_jax.data.tasks import make_task_or_mixture, parse_task
+
+    task = make_task_or_mixture(
+        parse_task(config.data.task, config.seed), vocabulary, parse_cleaning(config.data.cleaning)
+    )
+
+    def first_rows(split: str, count: int) -> NDArray[np.int32]:
+        rows = rows_of_task(task, split, config.data.length)(config.seed).as_numpy_iterator()
+        found = [row["tokens"] for row in islice(rows, count)]
+        return np.array(found, np.int32).reshape(-1, config.data.length)
+
+    return Corpus(
+        vocabulary=vocabulary,
+        train=LiveReader(
+            rows_of_task(task, "train", config.data.length),
+            task=config.data.task,
+            vocabulary_sha256=vocabulary.sha256,
+            length=config.data.length,
+            batch_size=config.train.batch_size,
+            seed=config.seed,
+            share=share,
+        ),
+        validation_NxS=_require_rows(first_rows("validation", config.eval.rows), config),
+        sample_NxS=first_rows("train", SAMPLE_ROWS),
+        rows_per_epoch=None,
+    )
+
+
+def _require_rows(validation_NxS: NDArray[np.int32], config: Config) -> NDArray[np.int32]:
+    if not len(validation_NxS):
+        raise UserError(
+            f"{config.data.task}: none of its documents was held out for validation (1 in 200 is); "
+            "give it more documents"
+        )
+    return validation_NxS

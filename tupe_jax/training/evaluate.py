@@ -1,0 +1,66 @@
+"""Validation: the same rows with the same masks every time, so that losses can be compared."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from tupe_jax.config import Config
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
+from tupe_jax.parallel.mesh import batch_sharding
+from tupe_jax.training.state import random_key
+from tupe_jax.training.step import Mask
+
+Rows = NDArray[np.int32]
+
+
+class Validation:
+    """Loss and accuracy at the masked positions of fixed validation rows."""
+
+    def __init__(
+        self,
+        config: Config,
+        graph: nnx.GraphDef[MaskedLM],
+        mask: Mask,
+        rows_NxS: Rows,
+        mesh: Mesh,
+    ):
+        # As many rows at once as in a micro-batch of training, which fits by experience; the last
+        # batch is filled up with padding, of which nothing is ever masked.
+        size = config.train.batch_size // config.train.accumulate
+        self._batches = list(_batches(rows_NxS, size, config.model.pad_id))
+        self._sharding = batch_sharding(mesh)
+
+        def sums_of(params: nnx.State, tokens_BxS: jax.Array, number: jax.Array) -> Sums:
+            masked = mask(tokens_BxS, random_key(config.seed, "validation", number))
+            return masked_lm_sums(nnx.merge(graph, params), masked, None)
+
+        self._sums_of: Callable[..., Sums] = jax.jit(sums_of)
+
+    def __call__(
+        self, params: nnx.State, stop_requested: Callable[[], bool]
+    ) -> dict[str, float] | None:
+        """Validation metrics, or None if the run was asked to stop meanwhile."""
+        totals: Any = None
+        for number, tokens_BxS in enumerate(self._batches):
+            if stop_requested():
+                return None
+            tokens = jax.make_array_from_process_local_data(self._sharding, tokens_BxS)
+            sums = self._sums_of(params, tokens, jnp.int32(number))
+            totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
+        return {
+            "valid_loss": float(totals.loss / totals.weight),
+            "valid_accuracy": float(totals.correct / totals.weight),
+        }
+
+
+def _batches(rows_NxS: Rows, size: int, pad_id: int) -> Iterator[Rows]:
+    for start in range(0, len(rows_NxS), size):
+        batch = rows_NxS[start : start + size]
+        yield np.pad(batch, ((0, size - len(batch)), (0, 0)), constant_values=pad_id)

@@ -1,0 +1,254 @@
+"""The training loop, from top to bottom.
+
+Resuming is exact: all randomness is a function of (seed, step), so a run goes on from a checkpoint
+as if nothing had happened. What is restored, in this order: the config (a changed one is refused),
+the newest whole checkpoint's state onto this run's mesh, the reader's position, and the metrics
+file, which is cut back to that step.
+"""
+
+import dataclasses
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from tupe_jax.config import Config
+from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID
+from tupe_jax.errors import UserError
+from tupe_jax.model.flops import training_flops_per_token
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.parallel.mesh import batch_sharding, check_batch, make_mesh
+from tupe_jax.training.changed_config import check_unchanged
+from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
+from tupe_jax.training.checkpoint import Checkpoints
+from tupe_jax.training.corpus import Corpus, open_corpus
+from tupe_jax.training.durations import in_steps
+from tupe_jax.training.evaluate import Validation
+from tupe_jax.training.metrics import MetricWriter
+from tupe_jax.training.optimizer import make_optimizer
+from tupe_jax.training.progress import Progress
+from tupe_jax.training.schedule import learning_rate
+from tupe_jax.training.speed import Speedometer
+from tupe_jax.training.spikes import SpikeDetector
+from tupe_jax.training.state import plan_state
+from tupe_jax.training.step import Mask, Metrics, make_train_step
+from tupe_jax.training.stop_signal import StopSignal
+
+PROFILED_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run has come to."""
+
+    step: int
+    finished: bool
+    went_on_from: int
+    """The step at which this process began."""
+    model: MaskedLM
+    """With averaged weights, if the config asks for them."""
+    corpus: Corpus
+    validation: Validation
+
+
+def pretrain(config: Config, workdir: Path, stop: StopSignal, progress: Progress) -> Run:
+    """Train from the newest checkpoint in the work directory, or from the start, to the last step."""
+    # ------------------------------------------------------------------ devices, data
+    mesh = make_mesh(config.mesh)
+    check_batch(config.train.batch_size, config.train.accumulate, mesh)
+    _check_length(config)
+    checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
+    check_unchanged(checkpoints.peek_config(), config)
+    corpus = open_corpus(config, workdir, progress.say)
+    mask = _masking(config, corpus)
+
+    # ------------------------------------------------------------------ model, optimizer, state
+    schedule = learning_rate(config.optimizer, **_schedule_steps(config, corpus))
+    optimizer = make_optimizer(config.optimizer, schedule)
+    plan = plan_state(config, optimizer, mesh)
+    validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
+
+    # ------------------------------------------------------------------ resume or begin
+    restored = checkpoints.restore(plan.abstract_sharded)
+    writer = MetricWriter(workdir, wandb_project=config.train.wandb_project)
+    if restored is None:
+        state = plan.create()
+        step = 0
+    else:
+        state, step = restored.state, restored.step
+        corpus.train.restore(restored.data)
+    writer.truncate_after(step)
+    began = saved = step
+    stop.has_state = True
+
+    # ------------------------------------------------------------------ compile
+    speed = Speedometer(
+        tokens_per_step=config.train.batch_size * config.data.length,
+        training_flops_per_token=training_flops_per_token(
+            config.model, config.data.length, scored_share=config.objective.mask_rate
+        ),
+        device_kind=jax.devices()[0].device_kind,
+        devices=jax.device_count(),
+    )
+    rows = batch_sharding(mesh)
+    tokens_BxS = jax.ShapeDtypeStruct(
+        (config.train.batch_size, config.data.length), np.int32, sharding=rows
+    )
+    if step < config.train.steps:
+        progress.start(step)
+        progress.status("compiling")
+        with speed.pause("compile"):
+            train_step = (
+                jax.jit(
+                    make_train_step(config, plan.graph, mask, optimizer, schedule),
+                    donate_argnums=0,
+                    out_shardings=(plan.shardings, None),
+                )
+                .lower(plan.abstract_sharded, tokens_BxS)
+                .compile()
+            )
+    speed.start_interval(step)
+
+    # ------------------------------------------------------------------ train
+    unread: deque[tuple[int, Metrics]] = deque()
+    spikes = SpikeDetector()
+    valid_loss: float | None = None
+
+    def read_metrics(*, up_to: int) -> None:
+        """Fetch the metrics of past steps; write those of logged ones; look after the rest."""
+        while unread and unread[0][0] <= up_to:
+            past, metrics = unread.popleft()
+            values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+            _check_finite(past, values, config, progress)
+            if spike := spikes.observe(values["loss"]):
+                progress.say(f"step {past}: {spike}")
+            if past % config.train.log_every == 0 or past == config.train.steps:
+                measured = speed.measure(past)
+                writer.write(past, {**values, **measured})
+                progress.report(
+                    past, loss=values["loss"], tokens_per_second=measured["tokens_per_second"]
+                )
+
+    def save() -> None:
+        read_metrics(up_to=step)  # a resumed run does not write them again
+        writer.flush()
+        with speed.pause("saving"):
+            checkpoints.save(
+                step,
+                state,
+                data=corpus.train.state(),
+                config=dataclasses.asdict(config),
+                vocabulary=corpus.vocabulary.path.read_bytes(),
+                valid_loss=valid_loss,
+                force=True,
+            )
+
+    while step < config.train.steps and not stop.requested:
+        if step == config.train.profile_at > 0:
+            jax.profiler.start_trace(str(workdir / "profile"))
+        with speed.pause("data"):
+            batch = jax.make_array_from_process_local_data(rows, corpus.train.next()["tokens"])
+        state, metrics = train_step(state, batch)
+        step += 1
+        unread.append((step, metrics))
+        progress.advance(step)
+        if step == config.train.profile_at + PROFILED_STEPS > PROFILED_STEPS:
+            jax.block_until_ready(state)
+            jax.profiler.stop_trace()
+
+        last = step == config.train.steps
+        if (step - 1) % config.train.log_every == 0 or len(unread) > config.train.log_every:
+            read_metrics(up_to=step - 1)  # one step late, so that the device never waits
+        if last or step % config.eval.every == 0:
+            read_metrics(up_to=step)
+            with speed.pause("evaluation"):
+                valid = validation(_averaged_or_current(state), lambda: stop.requested)
+            if valid is not None:
+                valid_loss = valid["valid_loss"]
+                writer.write(step, valid)
+                progress.say(
+                    f"step {step}: validation loss {valid_loss:.3f}, "
+                    f"accuracy {valid['valid_accuracy']:.1%}"
+                )
+        if last or checkpoints.due(step):
+            save()
+            saved = step
+
+    # ------------------------------------------------------------------ finish, or stop on request
+    if stop.requested and saved < step or began == step == 0:
+        save()
+    read_metrics(up_to=step)
+    checkpoints.close()
+    writer.close()
+    return Run(
+        step=step,
+        finished=step == config.train.steps,
+        went_on_from=began,
+        model=nnx.merge(plan.graph, _averaged_or_current(state)),
+        corpus=corpus,
+        validation=validation,
+    )
+
+
+def _averaged_or_current(state: Any) -> nnx.State:
+    params: nnx.State = state.params if state.ema is None else state.ema
+    return params
+
+
+def _schedule_steps(config: Config, corpus: Corpus) -> dict[str, int]:
+    def steps(name: str) -> int:
+        return in_steps(
+            getattr(config.optimizer, name),
+            f"optimizer.{name}",
+            total_steps=config.train.steps,
+            batch_size=config.train.batch_size,
+            rows_per_epoch=corpus.rows_per_epoch,
+        )
+
+    return {
+        "total_steps": config.train.steps,
+        "warmup_steps": steps("warmup"),
+        "decay_steps": steps("decay"),
+    }
+
+
+def _masking(config: Config, corpus: Corpus) -> Mask:
+    by_word = config.objective.mask_unit == "word"
+    return partial(
+        mask_rows,
+        objective=config.objective,
+        special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
+        vocab_size=config.model.vocab_size,
+        starts_word_V=np.array(corpus.vocabulary.starts_word()) if by_word else None,
+    )
+
+
+def _check_length(config: Config) -> None:
+    longest, length = config.model.position.max_length, config.data.length
+    if length > longest:
+        raise UserError(
+            f"data.length={length} is more than position.max_length={longest}; "
+            f"set --config.position.max_length={length}"
+        )
+
+
+def _check_finite(step: int, values: dict[str, float], config: Config, progress: Progress) -> None:
+    in_a_row = int(values["skipped_in_a_row"])
+    if not in_a_row:
+        return
+    progress.say(
+        f"step {step}: loss {values['loss']:.3g}, gradient norm {values['grad_norm']:.3g}: "
+        f"no update ({int(values['skipped'])} skipped so far)"
+    )
+    if in_a_row >= config.train.max_skipped_in_a_row:
+        raise UserError(
+            f"loss or gradient was not finite at {in_a_row} steps in a row, the last one {step}; "
+            "the newest checkpoint is whole: lower optimizer.peak_learning_rate or raise "
+            "optimizer.warmup in a new --workdir, or look at the data"
+        )

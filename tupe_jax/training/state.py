@@ -1,0 +1,87 @@
+"""Everything that changes during training, as one tree of arrays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+
+from tupe_jax.config import Config
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.parallel.mesh import tree_shardings
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    """The model and its optimizer after `step` batches."""
+
+    step: jax.Array
+    """int32: batches consumed so far, whether or not they led to an update."""
+    params: nnx.State
+    opt_state: optax.OptState
+    ema: nnx.State | None
+    """An average of the weights, if `train.ema_decay` asks for it."""
+    skipped: jax.Array
+    """int32: batches without an update because loss or gradient was not finite."""
+    skipped_in_a_row: jax.Array
+
+
+def init_state(config: Config, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state at step 0: a function of the seed."""
+    model = MaskedLM(config.model, rngs=nnx.Rngs(random_key(config.seed, "init", 0)))
+    params = nnx.state(model, nnx.Param)
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        opt_state=optimizer.init(params),
+        ema=jax.tree.map(jnp.copy, params) if config.train.ema_decay else None,
+        skipped=jnp.zeros((), jnp.int32),
+        skipped_in_a_row=jnp.zeros((), jnp.int32),
+    )
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """The shape and sharding of the state, and how to make it: no array is ever built unsharded."""
+
+    graph: nnx.GraphDef[MaskedLM]
+    abstract: TrainState
+    shardings: TrainState
+    create: Callable[[], TrainState]
+
+    @property
+    def abstract_sharded(self) -> TrainState:
+        """Shapes and shardings together, as a restore wants them."""
+        return jax.tree.map(
+            lambda shape, sharding: jax.ShapeDtypeStruct(
+                shape.shape, shape.dtype, sharding=sharding
+            ),
+            self.abstract,
+            self.shardings,
+        )
+
+
+def plan_state(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> StatePlan:
+    graph = nnx.graphdef(nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0))))
+
+    def init() -> TrainState:
+        return init_state(config, optimizer)
+
+    abstract = jax.eval_shape(init)
+    shardings = tree_shardings(mesh, abstract)
+    return StatePlan(graph, abstract, shardings, jax.jit(init, out_shardings=shardings))
+
+
+_STREAMS = ("init", "masking", "dropout", "validation")
+
+
+def random_key(seed: int, stream: str, step: Any) -> jax.Array:
+    """Randomness is a function of (seed, stream, step), so that nothing random needs saving."""
+    return jax.random.fold_in(
+        jax.random.fold_in(jax.random.key(seed), _STREAMS.index(stream)), step
+    )
