@@ -1,0 +1,243 @@
+"""One checkpoint directory: what is in it, and how to read it without trusting it.
+
+    state/        every array of the train state by its name (Orbax, OCDBT)
+    about/        JSON: step, config, data position, validation loss, and of each array its shape,
+                  type and fingerprint; with a checksum of itself
+    vocabulary/   JSON: the vocabulary file, base64
+
+Two things can be wrong with it, and they are kept apart. It can be *damaged*: the checksums, which
+cover everything a run goes on from, do not fit (`DamagedError`; an older checkpoint may serve). Or it is
+whole but of another model: a `UserError` that names the array, and never a reason to fall back.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from tupe_jax.errors import UserError
+from tupe_jax.training.fingerprint import fingerprints
+
+FORMAT = 1
+Json = dict[str, Any]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# What tensorstore says first when the storage, and not the file, is the problem.
+STORAGE_TROUBLE = (
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "RESOURCE_EXHAUSTED",
+    "ABORTED",
+    "CANCELLED",
+)
+
+
+class DamagedError(Exception):
+    """The checkpoint is not what was once written; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class ArrayFacts:
+    """What is known of a saved array without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    fingerprint: int
+
+    def __str__(self) -> str:
+        return f"{list(self.shape)} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class About:
+    """The small things of a checkpoint, and what its large ones must look like."""
+
+    step: int
+    config: Json
+    data: Json
+    valid_loss: float | None
+    vocabulary_sha256: str
+    arrays: dict[str, ArrayFacts]
+
+
+def handlers() -> dict[str, ocp.CheckpointHandler]:
+    """Orbax's handler of each item."""
+    return {
+        "state": ocp.PyTreeCheckpointHandler(),
+        "about": ocp.JsonCheckpointHandler("about.json"),
+        "vocabulary": ocp.JsonCheckpointHandler("vocabulary.json"),
+    }
+
+
+# ------------------------------------------------------------------------------------------- saving
+
+
+def contents(
+    step: int, state: Any, data: Json, config: Json, vocabulary: bytes, valid_loss: float | None
+) -> ocp.args.Composite:
+    """What Orbax is to write."""
+    arrays = arrays_by_name(state)
+    marks = fingerprints(arrays)
+    about = About(
+        step=step,
+        config=config,
+        data=data,
+        valid_loss=valid_loss,
+        vocabulary_sha256=hashlib.sha256(vocabulary).hexdigest(),
+        arrays={
+            name: ArrayFacts(array.shape, str(array.dtype), marks[name])
+            for name, array in arrays.items()
+        },
+    )
+    # Through JSON and back: what is checksummed is what a reader will see (tuples become lists).
+    plain = json.loads(json.dumps({"format": FORMAT, **asdict(about)}))
+    return ocp.args.Composite(
+        state=ocp.args.PyTreeSave(arrays),
+        about=ocp.args.JsonSave({**plain, "sha256": _checksum(plain)}),
+        vocabulary=ocp.args.JsonSave({"base64": base64.b64encode(vocabulary).decode()}),
+    )
+
+
+def arrays_by_name(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree: `params.encoder.layers.mlp_in.kernel`, `opt_state.0.count`, ..."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    # A Flax variable is a node with one child, `value`; nobody wants to read that in every name.
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value"): leaf
+        for path, leaf in leaves
+    }
+    if len(named) != len(leaves):
+        raise ValueError("two arrays of the state have the same name")
+    return named
+
+
+def _checksum(about: Json) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def read_about(directory: epath.Path) -> About:
+    with _damage_if_unreadable(directory):
+        written = dict(handlers()["about"].restore(directory / "about"))
+        checksum = written.pop("sha256", None)
+        if checksum != _checksum(written):
+            raise DamagedError("about.json does not fit its checksum")
+    if written["format"] != FORMAT:
+        raise UserError(
+            f"{directory} has format {written['format']}; this version reads {FORMAT}: "
+            "use the version of tupe_jax that wrote it"
+        )
+    del written["format"]
+    arrays = {
+        name: ArrayFacts(tuple(facts["shape"]), facts["dtype"], facts["fingerprint"])
+        for name, facts in written.pop("arrays").items()
+    }
+    return About(**written, arrays=arrays)
+
+
+def read_vocabulary(directory: epath.Path, about: About) -> bytes:
+    with _damage_if_unreadable(directory):
+        written = handlers()["vocabulary"].restore(directory / "vocabulary")
+        vocabulary = base64.b64decode(written["base64"], validate=True)
+    if hashlib.sha256(vocabulary).hexdigest() != about.vocabulary_sha256:
+        raise DamagedError("vocabulary.json does not fit its checksum")
+    return vocabulary
+
+
+def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
+    """All arrays, in the structure and with the shardings of `abstract_state`."""
+    wanted = arrays_by_name(abstract_state)
+    _check_same_arrays(directory, about.arrays, wanted)
+    somewhere = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    restore_args = {
+        name: ocp.ArrayRestoreArgs(
+            sharding=array.sharding or somewhere, global_shape=array.shape, dtype=array.dtype
+        )
+        for name, array in wanted.items()
+    }
+    arrays = _read_arrays(directory, about, restore_args)
+    return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
+
+
+def read_params(directory: epath.Path, about: About) -> dict[tuple[str, ...], Array]:
+    """The averaged parameters if there are any, else the parameters, by path, in host memory."""
+    kind = "ema." if any(name.startswith("ema.") for name in about.arrays) else "params."
+    restore_args = {
+        name: ocp.RestoreArgs(restore_type=np.ndarray)
+        for name in about.arrays
+        if name.startswith(kind)
+    }
+    arrays = _read_arrays(directory, about, restore_args)
+    return {tuple(name.split(".")[1:]): array for name, array in arrays.items()}
+
+
+def _read_arrays(
+    directory: epath.Path, about: About, restore_args: Mapping[str, ocp.RestoreArgs]
+) -> dict[str, Any]:
+    with (
+        _damage_if_unreadable(directory),
+        ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
+    ):
+        arrays: dict[str, Any] = checkpointer.restore(
+            directory / "state",
+            args=ocp.args.PyTreeRestore(
+                item=dict(restore_args), restore_args=dict(restore_args), partial_restore=True
+            ),
+        )
+    # Orbax has been seen to return something for an array that it could not read: trust only this.
+    for name, found in fingerprints({name: arrays[name] for name in restore_args}).items():
+        if found != about.arrays[name].fingerprint:
+            raise DamagedError(f"the bits of {name} do not fit their fingerprint")
+    return arrays
+
+
+def _check_same_arrays(
+    directory: epath.Path, saved: Mapping[str, ArrayFacts], wanted: Mapping[str, Any]
+) -> None:
+    theirs = {name: str(facts) for name, facts in saved.items()}
+    ours = {name: f"{list(array.shape)} {array.dtype}" for name, array in wanted.items()}
+    different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    if different:
+        name = different[0]
+        raise UserError(
+            f"{directory} is of another model or optimizer: {name} is "
+            f"{theirs.get(name, 'absent')} there, {ours.get(name, 'absent')} in this run"
+            + f" (and {len(different) - 1} more differ)" * (len(different) > 1)
+            + "; go on with the config it was made with, or choose another work directory"
+        )
+
+
+@contextmanager
+def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
+    """What Orbax, tensorstore and JSON raise for broken files becomes `DamagedError`.
+
+    Trouble of the storage or the machine does not: it says nothing about the checkpoint.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, KeyError, TypeError, binascii.Error) as error:
+        raise DamagedError(_one_line(error)) from error
+    except ValueError as error:
+        if str(error).startswith(STORAGE_TROUBLE):
+            raise UserError(f"cannot read {directory}: {_one_line(error)}") from error
+        raise DamagedError(_one_line(error)) from error
+    except OSError as error:
+        raise UserError(f"cannot read {directory}: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}"
