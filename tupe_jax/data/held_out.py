@@ -25,3 +25,11 @@ def is_held_out(text: str) -> bool:
     side, and it stays there when the corpus grows, is sharded otherwise or is cleaned otherwise.
     """
     return fingerprint(text) % HELD_OUT_ONE_IN == 0
+
+
+def is_in_share(share: float, text: str) -> bool:
+    """Return whether a document belongs to a share of the corpus; larger shares hold smaller ones.
+
+    Uses other bits than `is_held_out`, so that both sides are thinned alike.
+    """
+    return (fingerprint(text) >> 32) < share * 2**32

@@ -183,8 +183,11 @@ def _size_and_time(file: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def parse_source(spec: str) -> DocumentSource:
-    """Return the source that a text like `text:books/*.txt.gz` or `wiki40b/en` names."""
+def parse_source(spec: str, seed: int = 0) -> DocumentSource:
+    """Return the source that a text like `text:books/*.txt.gz` or `wiki40b/en` names.
+
+    The seed matters to the built-in corpus only.
+    """
     kind, _, argument = spec.partition(":")
     if kind == "text" and argument:
         return TextFiles(argument)

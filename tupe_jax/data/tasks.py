@@ -15,7 +15,8 @@ import seqio
 import tensorflow as tf
 
 from tupe_jax.data.cleaning import CLEANERS
-from tupe_jax.data.graph import call, map_text, strings
+from tupe_jax.data.graph import call, filter_text, map_text, strings
+from tupe_jax.data.held_out import is_in_share
 from tupe_jax.data.packing import TOKENS, pack, tokenize
 from tupe_jax.data.repeats import MEMORY_SLOTS, REPEAT_DROPPERS
 from tupe_jax.data.sources import DocumentSource, parse_source
@@ -31,20 +32,25 @@ _DOCUMENTS_AT_ONCE = 64
 
 
 def make_task(
-    source: DocumentSource, vocabulary: Vocabulary, cleaning: Sequence[str] = ()
+    source: DocumentSource,
+    vocabulary: Vocabulary,
+    cleaning: Sequence[str] = (),
+    share: float = 1.0,
 ) -> seqio.Task:
     """Return the registered task that makes rows `{"tokens": [length]}` of a source.
 
-    Ask it for `sequence_length={"tokens": length}`. What comes before `CacheDatasetPlaceholder`
+    A share below one keeps that part of the documents, chosen by their text. Ask the task for
+    `sequence_length={"tokens": length}`. What comes before `CacheDatasetPlaceholder`
     can be run once by SeqIO's Beam pipeline, for any row length.
     """
-    key = (source.spec, source.identity, vocabulary.sha256, *cleaning)
+    key = (source.spec, source.identity, vocabulary.sha256, cleaning, share)
     name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
     if name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add(
             name,
             source=source,
             preprocessors=[
+                *([partial(filter_text, predicate=partial(is_in_share, share))] if share < 1 else []),
                 *(_cleaning_step(step) for step in cleaning),
                 tokenize(vocabulary),
                 seqio.CacheDatasetPlaceholder(),
@@ -64,7 +70,7 @@ class Component:
     source: DocumentSource
 
 
-def parse_task(spec: str) -> tuple[Component, ...]:
+def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
     """Return the parts of `SOURCE` or of a mixture like `wikipedia + 2.5 * text:books/*.txt`."""
     components = []
     for term in spec.split(" + "):
@@ -75,7 +81,7 @@ def parse_task(spec: str) -> tuple[Component, ...]:
             number = 0.0
         if not 0 < number < float("inf"):
             raise UserError(f"task {spec!r}: {weight!r} is not a positive number")
-        components.append(Component(number, parse_source(source.strip())))
+        components.append(Component(number, parse_source(source.strip(), seed)))
     return tuple(components)
 
 
