@@ -10,28 +10,28 @@ from collections.abc import Callable, Mapping
 from tupe_jax.data.repeats import REPEAT_DROPPERS
 from tupe_jax.errors import UserError
 
-_PUNCTUATION = str.maketrans(
-    {
-        **dict.fromkeys("‘’‚‛`´ʼ′＇", "'"),
-        **dict.fromkeys("“”„‟«»″〃＂", '"'),
-        **dict.fromkeys("‐‑‒–—―−", "-"),
-        "…": "...",
-        # Soft hyphens, zero-width characters and byte-order marks are not seen by a reader.
-        **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff"),
-    }
-)
-_DOUBLED_QUOTE = re.compile(r"''")
-_SPACES = re.compile(r"[^\S\n]+")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufffd]")
+_PLAIN: Mapping[str, str] = {
+    **dict.fromkeys("‘’‚‛´ʼ′", "'"),
+    **dict.fromkeys("“”„‟«»″", '"'),
+    **dict.fromkeys("‐‑‒–—―−", "-"),
+    "…": "...",
+    # Soft hyphens, zero-width characters and byte-order marks are not seen by a reader.
+    **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
+}
+_TO_PLAIN = re.compile(f"[{''.join(_PLAIN)}]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ufffd]")
 
 SHORT_LINE_WORDS = 8
 
 
 def normalise_punctuation(text: str) -> str:
     """Write quotes, dashes, ellipses and spaces in one way, and drop what cannot be seen."""
-    text = unicodedata.normalize("NFC", text).translate(_PUNCTUATION)
-    text = _CONTROL.sub("", _DOUBLED_QUOTE.sub('"', text))
-    lines = (line.strip() for line in _SPACES.sub(" ", text).split("\n"))
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+        text = _TO_PLAIN.sub(lambda match: _PLAIN[match[0]], text)
+    # `` and '' are how TeX and treebanks write a quotation mark.
+    text = _CONTROL.sub("", text).replace("``", '"').replace("''", '"')
+    lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(line for line in lines if line)
 
 

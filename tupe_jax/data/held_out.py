@@ -6,6 +6,7 @@ import re
 HELD_OUT_ONE_IN = 200
 
 _NOT_WORD = re.compile(r"[\W_]+")
+_ASCII_NOT_WORD = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 
 
 def fingerprint(text: str) -> int:
@@ -13,8 +14,11 @@ def fingerprint(text: str) -> int:
 
     So copies that differ only in case, punctuation or spacing count as the same text. Never zero.
     """
-    letters = _NOT_WORD.sub("", text.casefold())
-    digest = hashlib.blake2b(letters.encode(), digest_size=8).digest()
+    if text.isascii():  # the same as below, ten times as fast
+        letters = text.lower().encode().translate(None, _ASCII_NOT_WORD)
+    else:
+        letters = _NOT_WORD.sub("", text.casefold()).encode()
+    digest = hashlib.blake2b(letters, digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 

@@ -23,9 +23,7 @@ def wiki40b(text: str) -> str:
 
 def wikipedia(text: str) -> str:
     """Return the lines of a Wikipedia article, without its list of categories."""
-    return "\n".join(
-        line for line in lines(text).split("\n") if not line.startswith("Category:")
-    )
+    return "\n".join(line for line in lines(text).split("\n") if not line.startswith("Category:"))
 
 
 # By the name of the TFDS builder. All of them have their text in the feature `text`.

@@ -84,14 +84,15 @@ def prepare(
     _begin(folder, description)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
     made: list[Done] = []
-
-    def show_tokens(tokens: int) -> None:
-        show(len(parts) - len(todo) + len(made), len(parts), tokens)
-
     make = partial(make_part, settings, folder, len(parts))
-    for done in workers.run(make, todo, min(worker_count, len(todo)), show_tokens):
+    finished_before = len(parts) - len(todo)
+    for done in workers.run(
+        make,
+        todo,
+        min(worker_count, len(todo)),
+        show=lambda tokens: show(finished_before + len(made), len(parts), tokens),
+    ):
         made.append(done)
-        show_tokens(sum(each.tokens for each in made))
     index = _finish(folder, settings, vocabulary, len(parts))
     return Outcome(index, sum(done.tokens for done in made), sum(done.seconds for done in made))
 
@@ -114,6 +115,7 @@ def make_part(
                 shuffle=False,
                 shard_info=seqio.ShardInfo(part.index, part.count),
                 try_in_mem_cache=False,
+                trim_output_features=False,  # rows have their length; a step per row costs time
             ).batch(_ROWS_AT_ONCE)
         )
 

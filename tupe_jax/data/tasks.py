@@ -50,7 +50,11 @@ def make_task(
             name,
             source=source,
             preprocessors=[
-                *([partial(filter_text, predicate=partial(is_in_share, share))] if share < 1 else []),
+                *(
+                    [partial(filter_text, predicate=partial(is_in_share, share))]
+                    if share < 1
+                    else []
+                ),
                 *(_cleaning_step(step) for step in cleaning),
                 tokenize(vocabulary),
                 seqio.CacheDatasetPlaceholder(),

@@ -46,9 +46,9 @@ def run(
         try:
             while waiting:
                 done, waiting = wait(waiting, _REFRESH_SECONDS, FIRST_COMPLETED)
-                show(counter.value)
                 for future in done:
                     yield future.result()
+                show(counter.value)
         except BrokenProcessPool:
             raise UserError(
                 "a worker process died, perhaps for lack of memory; run the same command again "
@@ -71,6 +71,7 @@ def _run_here(
 
     for job in jobs:
         yield function(job, report)
+        show(total)
 
 
 def _start_worker(counter: Any, stop: Any) -> None:
