@@ -17,7 +17,6 @@ from tupe_jax.data.builtin.plan import (
     Phrase,
     Pronoun,
     Property,
-    Tense,
     is_plural,
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
@@ -46,17 +45,16 @@ _MODAL_RATE, _NEGATION_RATE, _PASSIVE_RATE = 0.12, 0.13, 0.22
 class Clauses:
     """Clauses of one document."""
 
-    __slots__ = ("_draw", "_last_agent", "discourse", "phrases", "tense")
+    __slots__ = ("_draw", "_last_agent", "discourse", "phrases")
 
-    def __init__(self, draw: Draw, phrases: Phrases, discourse: Discourse, tense: Tense) -> None:
+    def __init__(self, draw: Draw, phrases: Phrases, discourse: Discourse) -> None:
         self._draw = draw
         self._last_agent: Entity | None = None
         self.phrases = phrases
         self.discourse = discourse
-        self.tense = tense
 
-    def clause(self, may_embed: bool = True, may_have_time: bool = True) -> Clause:
-        """A clause about somebody; `may_embed` allows a clause inside it."""
+    def clause(self, may_embed: bool = True, may_have_setting: bool = True) -> Clause:
+        """A clause about somebody; it may hold a clause, and say when and where."""
         draw = self._draw
         agent = self._agent()
         kind = self.discourse.kind(agent)
@@ -69,17 +67,17 @@ class Clauses:
         verbs = topic.verbs(frame, kind) or topic.verbs("intransitive", kind)
         if not verbs:
             return self._copular(agent, kind)
-        return self.with_verb(verbs.draw(draw), agent, may_have_time)
+        return self.with_verb(verbs.draw(draw), agent, may_have_setting)
 
-    def with_verb(self, verb: Verb, agent: Phrase, may_have_time: bool = True) -> Clause:
+    def with_verb(self, verb: Verb, agent: Phrase, may_have_setting: bool = True) -> Clause:
         """A clause with the given verb and agent; everything else is drawn."""
         draw = self._draw
         negative_subject = isinstance(agent, NounPhrase) and agent.determiner == "no"
-        modal = _MODALS[self.tense].draw(draw) if draw() < _MODAL_RATE else ""
+        modal = _MODALS[self.phrases.tense].draw(draw) if draw() < _MODAL_RATE else ""
         clause = Clause(
             verb,
             agent,
-            tense=self.tense,
+            tense=self.phrases.tense,
             aspect="simple" if modal or verb.stative else _ASPECTS.draw(draw),
             modal=modal,
             negated=draw() < _NEGATION_RATE and not negative_subject,
@@ -91,7 +89,7 @@ class Clauses:
             return clause._replace(aspect="simple", complement=self._infinitive(agent))
         if verb.patients:
             clause = self._with_objects(clause)
-        return self._with_adverbs(clause, may_have_time)
+        return self._with_adverbs(clause, may_have_setting)
 
     def patient(self, verb: Verb, agent: Phrase, negated: bool = False) -> Phrase:
         """Whom or what the verb is done to."""
@@ -112,10 +110,8 @@ class Clauses:
                 return discourse.refer(entity)
         phrase = phrases.noun_phrase(kinds)
         known = discourse.entity_called(phrase.noun)
-        if known is not None:
-            if known.number not in _entities(agent):
-                return discourse.refer(known)
-            phrase = phrase._replace(determiner="" if phrase.plural else "a")
+        if known is not None and known.number not in _entities(agent):
+            return discourse.refer(known)
         if negated and phrase.determiner in ("some", "", "several", "few"):
             phrase = phrase._replace(determiner="any")
         elif 0.6 < chance < 0.7:
@@ -218,9 +214,8 @@ class Clauses:
             first = first and not isinstance(patient, Pronoun)
             clause = clause._replace(recipient=recipient, recipient_first=first)
         passive_rate = _PASSIVE_RATE if clause.aspect != "progressive" else 0.05
-        if draw() < passive_rate and may_be_passive(verb) and not _depends(patient, agent):
-            any_subject = isinstance(patient, NounPhrase) and patient.determiner == "any"
-            return clause if any_subject else self._passive(clause)
+        if draw() < passive_rate and may_be_passive(verb) and not _needs_active(patient, agent):
+            return self._passive(clause)
         return clause
 
     def _passive(self, clause: Clause) -> Clause:
@@ -247,7 +242,7 @@ class Clauses:
         clause = Clause(
             BE,
             subject,
-            tense=self.tense,
+            tense=self.phrases.tense,
             negated=draw() < _NEGATION_RATE and not negative_subject,
             frequency=word_list("frequency").draw(draw) if draw() < 0.06 else "",
         )
@@ -270,7 +265,7 @@ class Clauses:
             complement=NounPhrase(noun, plural, determiner, (phrases.adjective(noun),))
         )
 
-    def _with_adverbs(self, clause: Clause, may_have_time: bool) -> Clause:
+    def _with_adverbs(self, clause: Clause, may_have_setting: bool) -> Clause:
         draw = self._draw
         chance = draw()
         if chance < 0.1:
@@ -279,11 +274,11 @@ class Clauses:
         elif chance < 0.22:
             if not clause.verb.stative:
                 return clause._replace(adjuncts=(self.phrases.manner(),))
-        elif chance < 0.34:
+        elif chance < 0.34 and may_have_setting:
             if not clause.verb.stative and "place" not in clause.verb.patients:
                 return clause._replace(adjuncts=(self.phrases.place(),))
-        elif chance < 0.46 and may_have_time and clause.aspect == "simple":
-            when = "future" if clause.modal == "will" else self.tense
+        elif chance < 0.46 and may_have_setting and clause.aspect == "simple":
+            when = "future" if clause.modal == "will" else self.phrases.tense
             return clause._replace(adjuncts=(time_phrases(when).draw(draw),))
         return clause
 
@@ -295,10 +290,12 @@ def _entities(phrase: Phrase | None) -> tuple[int, ...]:
     return () if phrase is None or phrase.entity < 0 else (phrase.entity,)
 
 
-def _depends(patient: Phrase, agent: Phrase) -> bool:
-    """Whether the patient holds a pronoun for the agent, and so has to stand after it."""
+def _needs_active(patient: Phrase, agent: Phrase) -> bool:
+    """Whether the passive would be odd: pronouns before what they mean, `any`, by no one."""
+    if isinstance(agent, NounPhrase) and agent.determiner == "no":
+        return True
     if isinstance(patient, Coordination):
-        return _depends(patient.left, agent)
+        return _needs_active(patient.left, agent) or _needs_active(patient.right, agent)
     if isinstance(patient, NounPhrase):
-        return isinstance(patient.owner, Pronoun)
+        return isinstance(patient.owner, Pronoun) or patient.determiner == "any"
     return isinstance(patient, Pronoun) and patient.reflexive

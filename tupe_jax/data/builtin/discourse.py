@@ -6,7 +6,7 @@ from tupe_jax.data.builtin.lexicon import Adjective, Noun
 from tupe_jax.data.builtin.plan import Coordination, Name, NounPhrase, Phrase, Pronoun
 from tupe_jax.data.builtin.random_stream import Draw
 
-_PRONOUN_RATE = 0.65
+_PRONOUN_RATE, _PRONOUN_RATE_IN_SENTENCE = 0.65, 0.92
 _REPEATED_ADJECTIVE_RATE = 0.15
 _DEFINITE_FIRST_MENTION_RATE = 0.35
 _SEVERAL = -2  # a pronoun would have more than one antecedent
@@ -113,7 +113,8 @@ class Discourse:
     def refer(self, entity: Entity, may_be_pronoun: bool = True) -> Phrase:
         """A phrase for the entity: a pronoun where that is clear, else a name or a noun."""
         draw, number = self._draw, entity.number
-        pronoun = may_be_pronoun and self.can_be_pronoun(entity) and draw() < _PRONOUN_RATE
+        rate = _PRONOUN_RATE_IN_SENTENCE if entity.pronoun in self._now else _PRONOUN_RATE
+        pronoun = may_be_pronoun and self.can_be_pronoun(entity) and draw() < rate
         self._note(self._now, entity.pronoun, number)
         if pronoun:
             return Pronoun(entity.pronoun, number)

@@ -36,10 +36,10 @@ class Narrator:
 
     def __init__(self, draw: Draw, topic: Topic) -> None:
         self._draw = draw
-        self._phrases = Phrases(draw, topic)
-        self._discourse = Discourse(draw)
         self._tense: Tense = "present" if draw() < 0.55 else "past"
-        self._clauses = Clauses(draw, self._phrases, self._discourse, self._tense)
+        self._phrases = Phrases(draw, topic, self._tense)
+        self._discourse = Discourse(draw)
+        self._clauses = Clauses(draw, self._phrases, self._discourse)
         self._introduce_cast()
 
     def _introduce_cast(self) -> None:
@@ -68,10 +68,10 @@ class Narrator:
         if shape == "complex":
             return Statement(self._complex())
         opener = self._opener() if draw() < 0.2 else None
-        first = self._clauses.clause(may_have_time=opener is None)
+        first = self._clauses.clause(may_have_setting=opener is None)
         if shape == "compound":
             self._discourse.next_clause()
-            second = self._clauses.clause(may_have_time=False)
+            second = self._clauses.clause(may_have_setting=False)
             return Statement(Compound(first, _CONJUNCTIONS.draw(draw), second), opener)
         if shape == "shared":
             return Statement(self._shared_subject(first), opener)
@@ -81,7 +81,7 @@ class Narrator:
         """Two clauses; what is told first stands first, so that pronouns follow what they mean."""
         first = self._clauses.clause(may_embed=False)
         self._discourse.next_clause()
-        second = self._clauses.clause(may_embed=False, may_have_time=False)
+        second = self._clauses.clause(may_embed=False, may_have_setting=False)
         subordinator = _SUBORDINATORS.draw(self._draw)
         if self._draw() < 0.45:
             return Complex(second, subordinator, first, subordinate_first=True)

@@ -45,7 +45,7 @@ _TAGS_OF_TIME_WORDS = {
 @cache
 def word_list(name: str) -> Urn[str]:
     """A list of the lexicon, such as `manner` or `names male`."""
-    return Urn(zipf(lexicon().lists[name]))
+    return Urn(zipf([word.rstrip("+-") for word in lexicon().lists[name]]))
 
 
 @cache
@@ -78,11 +78,12 @@ def kinds_of(*names: str) -> frozenset[str]:
 class Phrases:
     """Phrases of one topic, drawn from one stream."""
 
-    __slots__ = ("_draw", "topic")
+    __slots__ = ("_draw", "tense", "topic")
 
-    def __init__(self, draw: Draw, topic: Topic) -> None:
+    def __init__(self, draw: Draw, topic: Topic, tense: Tense) -> None:
         self._draw = draw
         self.topic = topic
+        self.tense = tense
 
     def noun(self, kinds: frozenset[str]) -> Noun:
         """A noun of one of the kinds."""
@@ -124,8 +125,7 @@ class Phrases:
         if chance < _MODIFIER_RATE:
             return phrase._replace(modifier=self.modifier(phrase.noun))
         if chance < _MODIFIER_RATE + _RELATIVE_RATE:
-            tense: Tense = "present" if self._draw() < 0.5 else "past"
-            return phrase._replace(relative=self.relative(phrase, tense))
+            return phrase._replace(relative=self.relative(phrase))
         return phrase
 
     def modifier(self, noun: Noun) -> PrepositionalPhrase:
@@ -150,9 +150,9 @@ class Phrases:
         """Quickly, carefully."""
         return Adverb(word_list("manner").draw(self._draw))
 
-    def relative(self, head: NounPhrase, tense: Tense) -> Relative:
+    def relative(self, head: NounPhrase) -> Relative:
         """A relative clause for the noun, which is its agent or its patient."""
-        draw, kind = self._draw, head.noun.kind
+        draw, tense, kind = self._draw, self.tense, head.noun.kind
         gap = NounPhrase(head.noun, head.plural)
         if kind == "person":
             pronoun = "who" if draw() < 0.85 else "that"
