@@ -40,6 +40,7 @@ _MODALS = {
 }
 _ASPECTS: Urn[Aspect] = Urn([("simple", 76), ("progressive", 14), ("perfect", 10)])
 _MODAL_RATE, _NEGATION_RATE, _PASSIVE_RATE = 0.12, 0.13, 0.22
+_AGENTLESS_RATE = 0.04
 
 
 class Clauses:
@@ -56,8 +57,10 @@ class Clauses:
     def clause(self, may_embed: bool = True, may_have_setting: bool = True) -> Clause:
         """A clause about somebody; it may hold a clause, and say when and where."""
         draw = self._draw
+        if draw() < _AGENTLESS_RATE:
+            return self._agentless()
         agent = self._agent()
-        kind = self.discourse.kind(agent)
+        kind = self.discourse.noun(agent).kind
         frame = _FRAMES.draw(draw)
         if frame is None:
             return self._copular(agent, kind)
@@ -100,7 +103,7 @@ class Clauses:
             known = self._known(kinds, agent)
             if known is not None:
                 return discourse.refer(known)
-        if chance > 0.98 and "person" in kinds and discourse.kind(agent) == "person":
+        if chance > 0.98 and "person" in kinds and discourse.noun(agent).kind == "person":
             itself = self._reflexive(agent)
             if itself is not None:
                 return itself
@@ -112,7 +115,9 @@ class Clauses:
         known = discourse.entity_called(phrase.noun)
         if known is not None and known.number not in _entities(agent):
             return discourse.refer(known)
-        if negated and phrase.determiner in ("some", "", "several", "few"):
+        if phrase.noun is discourse.noun(agent):
+            phrase = phrase._replace(determiner="other" if phrase.plural else "another")
+        elif negated and phrase.determiner in ("some", "", "several", "few"):
             phrase = phrase._replace(determiner="any")
         elif 0.6 < chance < 0.7:
             phrase = self._owned(phrase, agent)
@@ -157,7 +162,9 @@ class Clauses:
                     phrase = Coordination(phrase, discourse.refer(other, may_be_pronoun=False))
                     discourse.note(phrase)
             return phrase
-        phrase = self.phrases.noun_phrase(self.phrases.topic.agent_kinds if chance > 0.93 else actors)
+        phrase = self.phrases.noun_phrase(
+            self.phrases.topic.agent_kinds if chance > 0.93 else actors
+        )
         known = discourse.entity_called(phrase.noun)
         if known is not None:
             return discourse.refer(known)
@@ -219,17 +226,40 @@ class Clauses:
         return clause
 
     def _passive(self, clause: Clause) -> Clause:
-        if clause.recipient_first:
-            clause = clause._replace(voice="recipient_passive")
-        else:
-            clause = clause._replace(voice="passive")
-        return clause._replace(agent=None) if self._draw() < 0.3 else clause
+        """The same in the passive; only an agent that is no entity may be left out.
+
+        To leave out an entity would leave later pronouns without what they stand for.
+        """
+        clause = clause._replace(voice="recipient_passive" if clause.recipient_first else "passive")
+        drops_agent = not _entities(clause.agent) and self._draw() < 0.6
+        return clause._replace(agent=None) if drops_agent else clause
+
+    def _agentless(self) -> Clause:
+        """The vaccine has been tested."""
+        draw, topic = self._draw, self.phrases.topic
+        known = self._known(kinds_of("thing", "edible", "plant", "idea", "animal", "person"))
+        patient = self.discourse.refer(known or self.add_entity(kinds_of("thing", "plant")))
+        verb = topic.verbs_taking(self.discourse.noun(patient).kind).draw(draw)
+        while not may_be_passive(verb):
+            verb = topic.verbs_taking(self.discourse.noun(patient).kind).draw(draw)
+        clause = Clause(
+            verb,
+            None,
+            patient,
+            voice="passive",
+            tense=self.phrases.tense,
+            aspect="simple" if verb.stative or draw() < 0.7 else "perfect",
+            negated=draw() < _NEGATION_RATE,
+        )
+        return self._with_adverbs(clause, may_have_setting=False)
 
     def _infinitive(self, agent: Phrase) -> Clause:
-        topic, kind = self.phrases.topic, self.discourse.kind(agent)
-        verb = topic.verbs("transitive" if self._draw() < 0.75 else "intransitive", kind).draw(
-            self._draw
-        )
+        """What somebody wants or tries to do; nobody tries to be in a state."""
+        frame: Frame = "transitive" if self._draw() < 0.75 else "intransitive"
+        verbs = self.phrases.topic.verbs(frame, self.discourse.noun(agent).kind)
+        verb = verbs.draw(self._draw)
+        while verb.stative:
+            verb = verbs.draw(self._draw)
         clause = Clause(verb, agent)
         if verb.patients:
             clause = clause._replace(patient=self.patient(verb, agent))

@@ -71,7 +71,7 @@ class Discourse:
             self._note(self._earlier, pronoun, number)
 
     def note(self, phrase: Phrase) -> None:
-        """Remember a phrase that is no entity, since it too could be the antecedent of a pronoun."""
+        """Remember a phrase that is no entity; it too could be what a pronoun stands for."""
         if isinstance(phrase, NounPhrase):
             if phrase.plural:
                 pronouns = "p"
@@ -88,13 +88,13 @@ class Discourse:
     def _note(table: dict[str, int], pronoun: str, number: int) -> None:
         table[pronoun] = number if table.get(pronoun, number) == number else _SEVERAL
 
-    def kind(self, phrase: Phrase) -> str:
-        """The kind of noun that the phrase stands for (of its first half, if it has two)."""
+    def noun(self, phrase: Phrase) -> Noun:
+        """The noun that the phrase stands for (its first half, if it has two)."""
         if isinstance(phrase, Coordination):
-            return self.kind(phrase.left)
+            return self.noun(phrase.left)
         if isinstance(phrase, NounPhrase):
-            return phrase.noun.kind
-        return self.entities[phrase.entity].noun.kind
+            return phrase.noun
+        return self.entities[phrase.entity].noun
 
     def gender(self, phrase: Phrase) -> str:
         """`m` or `f` where the phrase tells it or the entity has one, else empty."""
@@ -106,9 +106,7 @@ class Discourse:
     def can_be_pronoun(self, entity: Entity) -> bool:
         """Whether a pronoun would refer to this entity and to nothing else."""
         number, pronoun = entity.number, entity.pronoun
-        return (
-            self._earlier.get(pronoun) == number and self._now.get(pronoun, number) == number
-        )
+        return self._earlier.get(pronoun) == number and self._now.get(pronoun, number) == number
 
     def refer(self, entity: Entity, may_be_pronoun: bool = True) -> Phrase:
         """A phrase for the entity: a pronoun where that is clear, else a name or a noun."""

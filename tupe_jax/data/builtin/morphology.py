@@ -6,7 +6,10 @@ _SIBILANT = re.compile(r"(s|x|z|ch|sh)$")
 _CONSONANT_Y = re.compile(r"[^aeiou]y$")
 _ONE_SYLLABLE_THAT_DOUBLES = re.compile(r"^(?:[^aeiou]|qu)*[aeiou][^aeiouwxy]$")
 _DOUBLES_DESPITE_LENGTH = frozenset(
-    "transmit submit admit commit prefer acquit begin forget cancel control travel unplug".split()
+    {
+        *("transmit", "submit", "admit", "commit", "acquit", "prefer", "begin", "forget"),
+        *("cancel", "control", "travel", "unplug"),
+    }
 )
 _AN_DESPITE_CONSONANT = ("honest", "hour", "heir", "honour")
 _A_DESPITE_VOWEL = ("uni", "use", "euro", "one", "ewe")

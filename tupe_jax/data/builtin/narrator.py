@@ -48,7 +48,7 @@ class Narrator:
             self._add_named_person()
         for _ in range(1 + int(draw() * 3)):
             self._clauses.add_entity(kinds_of("person"))
-        if draw() < (0.5 if "animal" in self._phrases.topic.agent_kinds else 0.1):
+        if draw() < (0.5 if "beast" in self._phrases.topic.agent_kinds else 0.1):
             self._clauses.add_entity(kinds_of("animal"))
 
     def _add_named_person(self) -> None:
@@ -83,16 +83,17 @@ class Narrator:
         self._discourse.next_clause()
         second = self._clauses.clause(may_embed=False, may_have_setting=False)
         subordinator = _SUBORDINATORS.draw(self._draw)
+        # "When she will come" is no English: a subordinate clause tells the future in the present.
         if self._draw() < 0.45:
-            return Complex(second, subordinator, first, subordinate_first=True)
-        return Complex(first, subordinator, second, subordinate_first=False)
+            return Complex(second, subordinator, first._replace(modal=""), subordinate_first=True)
+        return Complex(first, subordinator, second._replace(modal=""), subordinate_first=False)
 
     def _shared_subject(self, first: Clause) -> Clause | Compound:
         """Feeds the horses and cleans the barn."""
         agent = first.agent
         if first.voice != "active" or agent is None or first.verb is BE:
             return first
-        verbs = self._phrases.topic.verbs("transitive", self._discourse.kind(agent))
+        verbs = self._phrases.topic.verbs("transitive", self._discourse.noun(agent).kind)
         if not verbs:
             return first
         verb = verbs.draw(self._draw)

@@ -21,8 +21,10 @@ _SINGULAR = Urn(
     [("the", 46), ("a", 40), ("this", 5), ("that", 3), ("every", 4), ("each", 2)],
 )
 _PLURAL = Urn(
-    [("the", 38), ("", 22), ("some", 11), ("many", 7), ("two", 6), ("several", 4), ("three", 3)]
-    + [("these", 3), ("those", 2), ("most", 2), ("all", 3), ("few", 1), ("five", 1)],
+    [
+        *(("the", 38), ("", 22), ("some", 11), ("many", 7), ("two", 6), ("several", 4)),
+        *(("these", 3), ("three", 3), ("all", 3), ("most", 2), ("those", 2), ("few", 1)),
+    ]
 )
 _MASS = Urn([("the", 60), ("some", 20), ("", 20)])
 _NEAR = Urn([("near", 4), ("behind", 3), ("beside", 2), ("opposite", 1)])
@@ -174,6 +176,8 @@ class Phrases:
         if chance < 0.9 and passive:
             verb = passive.draw(draw)
             agent = self.noun_phrase(verb.agents, may_branch=False)
+            if agent.determiner == "that":
+                agent = agent._replace(determiner="the")  # not "that that farmer sees"
             clause = Clause(verb, agent, gap, tense=tense)
             if draw() < 0.35 and may_be_passive(verb):
                 clause = clause._replace(voice="passive")

@@ -1,4 +1,4 @@
-"""From a plan to words: order, inflection, agreement, and the tree and role spans that come with it."""
+"""From a plan to words: order, inflection and agreement, with the tree and the role spans."""
 
 from tupe_jax.data.builtin.morphology import article
 from tupe_jax.data.builtin.plan import (
@@ -29,8 +29,8 @@ from tupe_jax.data.builtin.verb_group import BE, finite, verb_group
 
 _DETERMINER_TAGS = {
     **dict.fromkeys(("the", "a", "an", "this", "that", "these", "those", "every", "each"), "DT"),
-    **dict.fromkeys(("some", "all", "no", "any", "both"), "DT"),
-    **dict.fromkeys(("many", "several", "few"), "JJ"),
+    **dict.fromkeys(("some", "all", "no", "any", "another"), "DT"),
+    **dict.fromkeys(("many", "several", "few", "other"), "JJ"),
     "most": "JJS",
     **dict.fromkeys(("two", "three", "four", "five", "ten"), "CD"),
 }
@@ -162,7 +162,9 @@ class _Writer:
                 front = head
             else:
                 outer.append(head)
-        verb_position = len(words) - 1  # the main verb ends the group, but for BE, which has no roles
+        verb_position = (
+            len(words) - 1
+        )  # the main verb ends the group, but for BE, which has no roles
 
         spans: dict[str, Span] = {subject_role(voice): subject}
         if gap is not None:

@@ -42,7 +42,7 @@ class Constituent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence. Words and tree hold punctuation as tokens of their own; `text` reads normally."""
+    """One sentence. In words and tree, punctuation marks are tokens of their own."""
 
     words: tuple[str, ...]
     skeleton: Skeleton  # the tree without its words
@@ -65,7 +65,7 @@ class Sentence:
                 (child, next(words)) if isinstance(child, str) else fill(child)
                 for child in node[1:]
             )
-            return (node[0], *children)  # type: ignore[return-value]
+            return (node[0], *children)
 
         return fill(self.skeleton)
 

@@ -9,6 +9,7 @@ from tupe_jax.data.builtin import morphology
 Frame = Literal["intransitive", "transitive", "ditransitive", "dative", "reporting", "control"]
 FRAMES: tuple[Frame, ...] = get_args(Frame)
 Gender = Literal["m", "f", ""]
+GENDERS: dict[str, Gender] = {"m": "m", "f": "f"}
 
 # Lexemes are compared by identity: two verbs may share their spelling but not their arguments,
 # and an identity hash is what makes the caches of inflected forms cheap.
@@ -76,11 +77,10 @@ def read_noun(text: str, kind: str) -> Noun:
     text, _, preposition = text.partition("@")
     text, _, gender = text.partition(".")
     singular, _, plural = text.partition("/")
-    if gender not in ("m", "f", ""):
-        raise ValueError(f"gender {gender!r} of {singular!r} is not m or f")
     plural = {"": morphology.plural(singular), "-": ""}.get(plural, plural)
-    assert gender == "m" or gender == "f" or gender == ""
-    return Noun(singular, plural, kind, gender, preposition or "in")
+    if gender and gender not in GENDERS:
+        raise ValueError(f"gender {gender!r} of {singular!r} is not m or f")
+    return Noun(singular, plural, kind, GENDERS.get(gender, ""), preposition or "in")
 
 
 def read_adjective(text: str) -> Adjective:
@@ -95,7 +95,7 @@ def read_verb(
     patients: frozenset[str] = frozenset(),
     recipients: frozenset[str] = frozenset(),
 ) -> Verb:
-    """`feed/fed`, `grow/grew/grown`, `think/thought_about`, `eat/ate/eaten?`, `know/knew/known=`."""
+    """`feed/fed`, `grow/grew/grown`, `think/thought_about`, `eat/ate/eaten?`, `know/knew=`."""
     forms, _, preposition = text.rstrip("?=+-").partition("_")
     marks = text[len(text.rstrip("?=+-")) :]
     base, *irregular = forms.split("/")

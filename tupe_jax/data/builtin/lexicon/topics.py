@@ -30,6 +30,8 @@ class Topic:
         self._verbs_taking: dict[str, Urn[Verb]] = {}
 
         # Kinds that can be the agent of the topic's own verbs: machines hum, flowers bloom.
+        # No verb is drawn for which the topic has no fitting noun.
+        self._kinds = frozenset(self._own.nouns) | frozenset(self._common.nouns)
         self.agent_kinds = frozenset[str]().union(*(verb.agents for verb in self._own.verbs))
 
     def nouns(self, kinds: frozenset[str]) -> Urn[Noun]:
@@ -79,7 +81,10 @@ class Topic:
         return urn
 
     def _verb_urn(self, suits: Callable[[Verb], bool]) -> Urn[Verb]:
-        own, common = _suited(self._own, suits), _suited(self._common, suits)
+        def fits(verb: Verb) -> bool:
+            return suits(verb) and (not verb.patients or bool(verb.patients & self._kinds))
+
+        own, common = _suited(self._own, fits), _suited(self._common, fits)
         return Urn(zipf(own) + zipf(common, _COMMON_VERB_SHARE))
 
 
