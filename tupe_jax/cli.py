@@ -27,7 +27,10 @@ class Command:
         return f"tupe_jax.commands.{self.name.replace('-', '_')}"
 
 
-COMMANDS = (Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),)
+COMMANDS = (
+    Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
+    Command("bench", "measure one part on this machine"),
+)
 
 
 def _overview() -> str:
