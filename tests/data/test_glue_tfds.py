@@ -62,3 +62,8 @@ def test_pairs_without_a_label_are_left_out(tmp_path: Path) -> None:
     store(tmp_path / "none", "snli", "test", rows[:1])
     with pytest.raises(UserError, match="snli: its split 'test' has no labelled rows"):
         load_tfds(find_task("snli"), "test", tmp_path / "none")
+
+
+def test_a_data_set_that_is_not_there_is_not_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"glue/rte is not in .*`tfds build glue/rte`"):
+        load_tfds(find_task("rte"), "dev", tmp_path)

@@ -9,9 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tupe_jax.data.live_reader import LiveReader
+from tupe_jax.data.live_reader import LiveReader, rows_of_task
 from tupe_jax.data.reader import Share, State
+from tupe_jax.data.sources import DocumentSource, parse_source
+from tupe_jax.data.tasks import Component, make_task_or_mixture
 from tupe_jax.data.tensorflow_on_cpu import tf
+from tupe_jax.data.vocabulary import Vocabulary, train_vocabulary
 from tupe_jax.errors import UserError
 
 ROWS, LENGTH, BATCH = 23, 4, 8
@@ -20,7 +23,7 @@ ROWS, LENGTH, BATCH = 23, 4, 8
 def shuffled_rows(seed: int) -> tf.data.Dataset:
     rows = tf.data.Dataset.range(ROWS).shuffle(10, seed=seed)
     return rows.map(
-        lambda row: tf.cast(row * LENGTH + tf.range(LENGTH, dtype=tf.int64), tf.int32),
+        lambda row: {"tokens": tf.cast(row * LENGTH + tf.range(LENGTH, dtype=tf.int64), tf.int32)},
         num_parallel_calls=2,
     )
 
@@ -107,3 +110,36 @@ def test_a_pipeline_without_rows_is_an_error_not_a_hang() -> None:
     empty = reader_of(rows_of_epoch=lambda seed: shuffled_rows(seed).take(0))
     with pytest.raises(UserError, match="toy: epoch 0 has no rows"):
         empty.next()
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> list[DocumentSource]:
+    folder = tmp_path_factory.mktemp("text")
+    for name in ("left", "right"):
+        lines = [f"the {name} hand washed {n} cups .\n\n" for n in range(400)]
+        (folder / f"{name}.txt").write_text("".join(lines))
+    return [parse_source(f"text:{folder / name}.txt") for name in ("left", "right")]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    path = tmp_path_factory.mktemp("vocabulary") / "small.model"
+    path.write_bytes(train_vocabulary(["the left right hand washed 0123456789 cups"], size=70))
+    return Vocabulary.load(path)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_seqio_task_or_mixture_resumes_exactly(
+    texts: list[DocumentSource], vocabulary: Vocabulary, count: int
+) -> None:
+    components = [Component(1.0, source) for source in texts[:count]]
+    task = make_task_or_mixture(components, vocabulary)
+    rows = rows_of_task(task, "train", length=16)
+    changes = {"rows_of_epoch": rows, "task": task.name, "length": 16, "batch_size": 64}
+    uninterrupted = reader_of(**changes)
+    states_and_batches = [(uninterrupted.state(), take(uninterrupted, 1)) for _ in range(12)]
+    assert uninterrupted.state()["epoch"] == (1 if count == 1 else 0)
+    resumed = reader_of(**changes)
+    resumed.restore(states_and_batches[5][0])
+    for _, batch in states_and_batches[5:]:
+        assert (take(resumed, 1) == batch).all()

@@ -1,5 +1,6 @@
 """GLUE and SNLI from TensorFlow Datasets."""
 
+import os
 from pathlib import Path
 
 import tensorflow_datasets as tfds
@@ -13,8 +14,16 @@ NO_LABEL = -1
 
 
 def load_tfds(task: LabelledTask, split: str, data_dir: Path | None = None) -> list[Example]:
-    """Read the labelled rows of a split; TFDS downloads what `data_dir` does not hold."""
-    rows = tfds.load(task.tfds_name, split=split_names(task, split).tfds, data_dir=data_dir)
+    """Read the labelled rows of a split that is prepared on disk; nothing is downloaded."""
+    folder = data_dir or os.environ.get("TFDS_DATA_DIR") or tfds.core.constants.DATA_DIR
+    try:
+        builder = tfds.core.read_only_builder.builder_from_files(task.tfds_name, data_dir=folder)
+    except tfds.core.DatasetNotFoundError:
+        raise UserError(
+            f"{task.tfds_name} is not in {folder}; set TFDS_DATA_DIR to where it is, or fetch it "
+            f"with `tfds build {task.tfds_name}`"
+        ) from None
+    rows = builder.as_dataset(split=split_names(task, split).tfds)
     columns = task.tfds_columns
     examples = [
         Example(

@@ -1,9 +1,9 @@
-"""The reader without preparation: a tf.data pipeline straight to batches, for small runs.
+"""The reader without preparation: a SeqIO task straight to batches, for small runs.
 
 The position is a count: epoch, and rows taken of it. Restoring runs that epoch's deterministic
-pipeline again and skips the rows already taken, which costs at most one epoch. The alternative, the
-saved state of a tf.data iterator, holds its shuffle buffers: megabytes that only the same number of
-processes and the same TensorFlow can read.
+pipeline again and skips the rows already taken. The alternative, the saved state of a tf.data
+iterator, holds its shuffle buffers: megabytes that only the same number of processes and the same
+TensorFlow can read.
 
 Every process runs the whole pipeline and keeps its slice of each batch. That costs each the work
 of all, and buys the same batches for any number of processes; a run that feels the cost should
@@ -14,21 +14,35 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import seqio
 from numpy.typing import NDArray
 
 from tupe_jax.data.reader import Batch, Share, State, check_same_stream, spread_seed
 from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.errors import UserError
 
-# From an epoch's seed to its rows, each a vector of token ids. Equal seeds must give equal rows.
+# From an epoch's seed to its rows `{"tokens": [length]}`. Equal seeds must give equal rows.
 RowsOfEpoch = Callable[[int], tf.data.Dataset]
+
+
+def rows_of_task(task: seqio.Task | seqio.Mixture, split: str, length: int) -> RowsOfEpoch:
+    """Return the live rows of a SeqIO task, or of a mixture, which is one endless epoch.
+
+    (A mixture of single passes would end with the rows of its largest part only.)
+    """
+    return lambda seed: task.get_dataset(
+        sequence_length={"tokens": length},
+        split=split,
+        shuffle=True,
+        seed=seed,
+        num_epochs=1 if isinstance(task, seqio.Task) else None,
+    )
 
 
 class LiveReader:
     """Batches of a tf.data pipeline that is built anew, with a new seed, for every epoch.
 
-    `task` and `vocabulary_sha256` name what the rows come from; a saved state from another source
-    is refused by them.
+    `task` names the rows' source; it and the other settings must be the same when restoring.
     """
 
     def __init__(
@@ -96,7 +110,7 @@ class LiveReader:
             self._rows_of_epoch(spread_seed(self._seed, self._epoch))
             .with_options(deterministic)
             .skip(self._rows_taken)
-            .map(lambda row: tf.ensure_shape(row, [self._length]))
+            .map(lambda row: tf.ensure_shape(row["tokens"], [self._length]))
             .batch(self._batch_size)  # Only to cross from TensorFlow to numpy less often.
             .prefetch(2)
         )
