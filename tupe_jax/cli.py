@@ -31,6 +31,7 @@ COMMANDS = (
     Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
     Command("vocab", "train a vocabulary on a data task"),
     Command("prepare", "run a data task once and write its token rows"),
+    Command("bench", "measure one part on this machine"),
 )
 
 
