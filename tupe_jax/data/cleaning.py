@@ -11,10 +11,10 @@ from tupe_jax.data.repeats import REPEAT_DROPPERS
 from tupe_jax.errors import UserError
 
 _PLAIN: Mapping[str, str] = {
-    **dict.fromkeys("‘’‚‛´ʼ′", "'"),
-    **dict.fromkeys("“”„‟«»″", '"'),
-    **dict.fromkeys("‐‑‒–—―−", "-"),
-    "…": "...",
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u00b4\u02bc\u2032", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033", '"'),
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    "\u2026": "...",
     # Soft hyphens, zero-width characters and byte-order marks are not seen by a reader.
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
 }

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.errors import UserError
 
 

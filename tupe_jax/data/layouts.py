@@ -17,7 +17,8 @@ def wiki40b(text: str) -> str:
     """Return the paragraphs of a wiki40b article, without its title and section headings."""
     pieces = _WIKI40B_MARK.split(text)
     # split() gives: text before the first mark, then mark and text in turn.
-    paragraphs = (body for mark, body in zip(pieces[1::2], pieces[2::2]) if mark == "PARAGRAPH")
+    marked = zip(pieces[1::2], pieces[2::2], strict=True)
+    paragraphs = (body for mark, body in marked if mark == "PARAGRAPH")
     return lines("\n".join(body.replace(_WIKI40B_LINE_BREAK, "\n") for body in paragraphs))
 
 

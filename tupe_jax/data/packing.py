@@ -10,10 +10,10 @@ about half a line per row (2 % of 512, 10 % of 128) and would cut lines longer t
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from tupe_jax.data.graph import call
+from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
 
 TOKENS = "tokens"

@@ -83,16 +83,15 @@ def prepare(
     }
     _begin(folder, description)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
-    made: list[Done] = []
-    make = partial(make_part, settings, folder, len(parts))
     finished_before = len(parts) - len(todo)
-    for done in workers.run(
-        make,
-        todo,
-        min(worker_count, len(todo)),
-        show=lambda tokens: show(finished_before + len(made), len(parts), tokens),
-    ):
-        made.append(done)
+    made = list(
+        workers.run(
+            partial(make_part, settings, folder, len(parts)),
+            todo,
+            min(worker_count, len(todo)),
+            show=lambda done, tokens: show(finished_before + done, len(parts), tokens),
+        )
+    )
     index = _finish(folder, settings, vocabulary, len(parts))
     return Outcome(index, sum(done.tokens for done in made), sum(done.seconds for done in made))
 

@@ -15,16 +15,18 @@ from typing import Any
 
 import numpy as np
 import seqio
-import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from tupe_jax.data import held_out, layouts, text_files
+from tupe_jax.data import builtin, held_out, layouts, text_files
 from tupe_jax.data.graph import call, filter_text, map_text, strings
+from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.errors import UserError
 
 TRAIN, VALIDATION = "train", "validation"
 # The size of a shard's input: about half a minute of work for one core.
 SHARD_BYTES = 1 << 26
+# How many documents `builtin` is, without a number: minutes of work, enough for tiny models.
+BUILTIN_DOCUMENTS = 20_000
 _NO_LIMIT = 1 << 62
 
 
@@ -34,11 +36,8 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
     def __init__(self, spec: str, text_bytes: int, most_shards: int, identity: str):
         """Describe the corpus; no document is read yet.
 
-        Args:
-          spec: the text from which `parse_source` makes this source again.
-          text_bytes: about how much text there is.
-          most_shards: into how many parts it can be divided.
-          identity: changes when the corpus does.
+        `parse_source(spec)` makes this source again; there are about `text_bytes` of text;
+        `identity` changes when the corpus does.
         """
         super().__init__(splits=(TRAIN, VALIDATION))
         self.spec = spec
@@ -81,8 +80,8 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
                 f"{self.spec}: {shard.num_shards} shards, but it can be divided into at most "
                 f"{self.most_shards}; ask for fewer"
             )
-        wanted = split == VALIDATION
         documents = self.documents(shard.index, shard.num_shards)
+        wanted = split == VALIDATION
         return filter_text(documents, lambda text: held_out.is_held_out(text) == wanted)
 
 
@@ -178,6 +177,35 @@ class Tfds(DocumentSource):
         return map_text(examples.map(lambda example: example["text"]), self._layout)
 
 
+class Builtin(DocumentSource):
+    """The first documents of the generated corpus of a seed: nothing to download."""
+
+    def __init__(self, documents: int, seed: int):
+        self._documents, self._seed = documents, seed
+        sample = [self._text(number) for number in range(min(documents, 32))]
+        super().__init__(
+            spec=f"builtin:{documents}",
+            text_bytes=documents * sum(map(len, sample)) // len(sample),
+            most_shards=documents,
+            identity=f"builtin {documents} documents, seed {seed}",
+        )
+
+    def documents(self, index: int, count: int) -> tf.data.Dataset:
+        first = self._documents * index // count
+        last = self._documents * (index + 1) // count
+        numbers = tf.data.Dataset.range(first, last)
+        return numbers.map(
+            lambda number: tf.ensure_shape(call(self._encoded_text, [number], tf.string), [])
+        )
+
+    def _encoded_text(self, number: np.int64) -> bytes:
+        return self._text(int(number)).encode()
+
+    def _text(self, number: int) -> str:
+        (document,) = builtin.documents(self._seed, number, 1)
+        return "\n".join(sentence.text for sentence in document.sentences)
+
+
 def _size_and_time(file: str) -> tuple[int, int]:
     status = os.stat(file)
     return status.st_size, status.st_mtime_ns
@@ -193,6 +221,9 @@ def parse_source(spec: str, seed: int = 0) -> DocumentSource:
         return TextFiles(argument)
     if spec.partition("/")[0] in layouts.LAYOUTS:
         return Tfds(spec)
+    if kind == "builtin" and (not argument or argument.isdecimal()):
+        return Builtin(int(argument or BUILTIN_DOCUMENTS), seed)
     raise UserError(
-        f"no source {spec!r}; there are text:GLOB and, from TFDS, {', '.join(layouts.LAYOUTS)}"
+        f"no source {spec!r}; there are builtin, builtin:DOCUMENTS, text:GLOB and, from TFDS, "
+        f"{', '.join(layouts.LAYOUTS)}"
     )

@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import seqio
-import tensorflow as tf
 
 from tupe_jax.data.cleaning import CLEANERS
 from tupe_jax.data.graph import call, filter_text, map_text, strings
@@ -20,6 +19,7 @@ from tupe_jax.data.held_out import is_in_share
 from tupe_jax.data.packing import TOKENS, pack, tokenize
 from tupe_jax.data.repeats import MEMORY_SLOTS, REPEAT_DROPPERS
 from tupe_jax.data.sources import DocumentSource, parse_source
+from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 
@@ -55,7 +55,7 @@ def make_task(
                     if share < 1
                     else []
                 ),
-                *(_cleaning_step(step) for step in cleaning),
+                *(cleaning_step(step) for step in cleaning),
                 tokenize(vocabulary),
                 seqio.CacheDatasetPlaceholder(),
                 pack,
@@ -108,7 +108,7 @@ def make_task_or_mixture(
     return seqio.MixtureRegistry.get(name)
 
 
-class RowConverter(seqio.FeatureConverter):  # type: ignore[misc]
+class RowConverter(seqio.FeatureConverter):
     """Task rows to model features: the ids as they are.
 
     Masking is a function of (seed, step) on the device, so rows arrive whole. SeqIO's
@@ -116,8 +116,8 @@ class RowConverter(seqio.FeatureConverter):  # type: ignore[misc]
     positions that hold [MASK]: BERT's kept and randomly replaced tokens would get no loss.
     """
 
-    TASK_FEATURES = {TOKENS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
-    MODEL_FEATURES = {TOKENS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
+    TASK_FEATURES: ClassVar = {TOKENS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
+    MODEL_FEATURES: ClassVar = {TOKENS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
     PACKING_FEATURE_DTYPES = None
 
     def __init__(self) -> None:
@@ -139,7 +139,8 @@ def _token_feature(vocabulary: Vocabulary) -> seqio.Feature:
     )
 
 
-def _cleaning_step(name: str) -> Preprocessor:
+def cleaning_step(name: str) -> Preprocessor:
+    """Return the SeqIO preprocessor of a step of `cleaning.CLEANING_STEPS`."""
     if name in CLEANERS:
         return partial(map_text, function=CLEANERS[name])
     drop = REPEAT_DROPPERS[name]

@@ -115,4 +115,4 @@ _one_reader = threading.Lock()
 
 @lru_cache(maxsize=2)
 def _open(file: str, modified: int) -> Stream:
-    return gzip.GzipFile(file, "rb") if is_gzip(file) else open(file, "rb")  # noqa: SIM115
+    return gzip.GzipFile(file, "rb") if is_gzip(file) else open(file, "rb")

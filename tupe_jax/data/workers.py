@@ -14,6 +14,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 # A job is told how to report the work it has done.
 Report = Callable[[int], None]
+Show = Callable[[int, int], None]
 
 _REFRESH_SECONDS = 0.5
 # The counter and the stop signal of this worker process, set when it starts.
@@ -24,12 +25,13 @@ def run(
     function: Callable[[Job, Report], Result],
     jobs: Sequence[Job],
     workers: int,
-    show: Callable[[int], None],
+    show: Show,
 ) -> Iterator[Result]:
     """Yield `function(job, report)` for all jobs, in any order.
 
-    `show` gets the sum of all reports from time to time. The first error stops all jobs and is
-    raised here. One worker means this process, which spares it the start of another.
+    `show` gets the number of finished jobs and the sum of all reports from time to time. The first
+    error stops all jobs and is raised here. One worker means this process, which spares it the
+    start of another.
     """
     if workers == 1:
         yield from _run_here(function, jobs, show)
@@ -48,7 +50,7 @@ def run(
                 done, waiting = wait(waiting, _REFRESH_SECONDS, FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
-                show(counter.value)
+                show(len(jobs) - len(waiting), counter.value)
         except BrokenProcessPool:
             raise UserError(
                 "a worker process died, perhaps for lack of memory; run the same command again "
@@ -60,18 +62,18 @@ def run(
 
 
 def _run_here(
-    function: Callable[[Job, Report], Result], jobs: Sequence[Job], show: Callable[[int], None]
+    function: Callable[[Job, Report], Result], jobs: Sequence[Job], show: Show
 ) -> Iterator[Result]:
     total = 0
+    for finished, job in enumerate(jobs):
 
-    def report(amount: int) -> None:
-        nonlocal total
-        total += amount
-        show(total)
+        def report(amount: int, finished: int = finished) -> None:
+            nonlocal total
+            total += amount
+            show(finished, total)
 
-    for job in jobs:
         yield function(job, report)
-        show(total)
+        show(finished + 1, total)
 
 
 def _start_worker(counter: Any, stop: Any) -> None:
