@@ -20,6 +20,7 @@ import tensorflow_datasets as tfds
 from tupe_jax.data import builtin, held_out, layouts, text_files
 from tupe_jax.data.graph import call, filter_text, map_text, strings
 from tupe_jax.data.tensorflow_on_cpu import tf
+from tupe_jax.data.tfds_on_disk import find_builder
 from tupe_jax.errors import UserError
 
 TRAIN, VALIDATION = "train", "validation"
@@ -88,20 +89,21 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
 class TextFiles(DocumentSource):
     """Plain or gzipped files: a sentence or paragraph per line, a blank line between documents."""
 
-    def __init__(self, pattern: str):
+    def __init__(self, pattern: str, block_bytes: int = 1 << 20):
+        self._block_bytes = block_bytes
         self._files = text_files.match_files(pattern)
         sizes = [text_files.text_bytes(file) for file in self._files]
         stats = [(file, *_size_and_time(file)) for file in self._files]
         super().__init__(
             spec=f"text:{pattern}",
             text_bytes=sum(sizes),
-            most_shards=sum(math.ceil(size / text_files.BLOCK_BYTES) for size in sizes),
+            most_shards=sum(math.ceil(size / block_bytes) for size in sizes),
             identity=hashlib.sha256(repr(stats).encode()).hexdigest(),
         )
 
     def documents(self, index: int, count: int) -> tf.data.Dataset:
         def read(file: bytes, block: np.int64) -> tuple[Any, np.bool_]:
-            documents = text_files.read_block(file.decode(), int(block))
+            documents = text_files.read_block(file.decode(), int(block), self._block_bytes)
             return strings(documents or []), np.bool_(documents is not None)
 
         def file_documents(file: tf.Tensor, first: tf.Tensor, step: tf.Tensor) -> tf.data.Dataset:
@@ -146,16 +148,7 @@ class Tfds(DocumentSource):
         dataset, _, config = name.partition("/")
         config = config or layouts.DEFAULT_CONFIGS.get(dataset, "")
         full_name = f"{dataset}/{config}" if config else dataset
-        folder = data_dir or os.environ.get("TFDS_DATA_DIR") or tfds.core.constants.DATA_DIR
-        try:
-            self._builder = tfds.core.read_only_builder.builder_from_files(
-                full_name, data_dir=folder
-            )
-        except tfds.core.DatasetNotFoundError:
-            raise UserError(
-                f"{full_name} is not in {folder}; set TFDS_DATA_DIR to where it is, or fetch it "
-                f"with `tfds build {full_name}`"
-            ) from None
+        self._builder = find_builder(full_name, data_dir)
         train = self._builder.info.splits[TRAIN]
         self._layout = layouts.LAYOUTS[dataset]
         super().__init__(

@@ -1,10 +1,9 @@
-"""Plain or gzipped text files as documents: a line is a sentence or a paragraph, a blank line ends
-a document.
+"""Plain or gzipped text files: a line is a sentence or a paragraph, a blank line ends a document.
 
-A file is read in blocks of BLOCK_BYTES (of the uncompressed text) that can be read in any order:
-a block holds the documents whose preceding blank line begins in it, so every document is in exactly
-one block whatever its length. That makes one large file as easy to share among processes as many
-small ones, and makes the position in the corpus two numbers, file and block.
+A file is read in blocks (of the uncompressed text) that can be read in any order: a block holds the
+documents whose preceding blank line begins in it, so every document is in exactly one block,
+whatever its length. That makes one large file as easy to share among processes as many small ones,
+and makes the position in the corpus two numbers, file and block.
 """
 
 import glob
@@ -18,8 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from tupe_jax.errors import UserError
-
-BLOCK_BYTES = 1 << 20
 
 Stream = io.BufferedReader | gzip.GzipFile
 
@@ -47,7 +44,7 @@ def text_bytes(file: str) -> int:
     return size * 3 if is_gzip(file) else size
 
 
-def read_block(file: str, block: int, block_bytes: int = BLOCK_BYTES) -> list[str] | None:
+def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
     """Return the documents of one block, their lines joined by newlines; None past the file's end.
 
     Empty lines around documents, and white space around lines, are dropped.
