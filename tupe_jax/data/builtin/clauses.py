@@ -307,7 +307,9 @@ class Clauses:
         elif chance < 0.34 and may_have_setting:
             if not clause.verb.stative and "place" not in clause.verb.patients:
                 return clause._replace(adjuncts=(self.phrases.place(),))
-        elif chance < 0.46 and may_have_setting and clause.aspect == "simple":
+        elif chance < 0.46 and may_have_setting and clause.modal in ("", "will"):
+            if clause.aspect == "perfect":
+                return clause
             when = "future" if clause.modal == "will" else self.phrases.tense
             return clause._replace(adjuncts=(time_phrases(when).draw(draw),))
         return clause

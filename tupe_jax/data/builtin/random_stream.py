@@ -26,6 +26,12 @@ def pick(draw: Draw, items: Sequence[T]) -> T:
     return items[int(draw() * len(items))]
 
 
+def shuffled(draw: Draw, items: Sequence[T]) -> list[T]:
+    """The items in random order."""
+    keyed = sorted((draw(), index) for index in range(len(items)))
+    return [items[index] for _, index in keyed]
+
+
 class Urn(Generic[T]):
     """Items to draw from, with fixed weights."""
 

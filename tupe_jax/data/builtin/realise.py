@@ -276,8 +276,12 @@ class _Writer:
         elif determiner:
             if determiner == "a":
                 determiner = article(adjectives[0].word if adjectives else noun.singular)
-            words.append(determiner)
-            front = (_DETERMINER_TAGS[determiner],)
+            if determiner == "not all":
+                words += ("not", "all")
+                front = ("RB", "DT")
+            else:
+                words.append(determiner)
+                front = (_DETERMINER_TAGS[determiner],)
         for adjective in adjectives:
             words.append(adjective.word)
             front = (*front, "JJ")

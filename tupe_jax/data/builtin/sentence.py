@@ -1,6 +1,6 @@
 """A sentence with its words, constituency tree and semantic roles."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -53,7 +53,7 @@ class Sentence:
     @property
     def text(self) -> str:
         """Normal English spelling."""
-        return " ".join(self.words).replace(" ,", ",").replace(" .", ".").replace(" 's", "'s")
+        return spell(self.words)
 
     @property
     def tree(self) -> Tree:
@@ -89,6 +89,12 @@ class Sentence:
     def phrase(self, span: Span) -> str:
         """The words of a span, with spaces."""
         return " ".join(self.words[span[0] : span[1]])
+
+
+def spell(words: Sequence[str]) -> str:
+    """Words and punctuation marks as running text that begins with a capital letter."""
+    text = " ".join(words).replace(" ,", ",").replace(" .", ".").replace(" 's", "'s")
+    return text[0].upper() + text[1:]
 
 
 def _bracketed(tree: Tree) -> str:

@@ -17,7 +17,12 @@ from tupe_jax.data.builtin.lexicon.entries import (
 
 COMMON = "common"
 _KINDS = "kinds"
-_LISTS = ("manner", "frequency", "degree", "connective", "time", "names", "antonyms")
+_LISTS = frozenset(
+    {
+        *("manner", "frequency", "degree", "connective", "time", "names", "antonyms"),
+        *("opinion", "obligatory", "objectless", "to_only"),
+    }
+)
 
 
 @dataclass
