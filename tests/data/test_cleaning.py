@@ -18,8 +18,8 @@ LONG = "one two three four five six seven eight"
 @pytest.mark.parametrize(
     ("raw", "clean"),
     [
-        ("\u201cIt\u2019s\u201d \u00abso\u00bb", "\"It's\" \"so\""),
-        ("``It 's so ''", "\"It 's so \""),
+        ("\u201cIt\u2019s\u201d \u00abso\u00bb", '"It\'s" "so"'),
+        ("``It 's so ''", '"It \'s so "'),
         ("1914\u20131918 \u2014 war", "1914-1918 - war"),
         ("wait\u2026", "wait..."),
         ("soft\u00adhyphen \ufeffmark\u200b", "softhyphen mark"),

@@ -1,5 +1,7 @@
 """`tupe prepare`: the same bytes however it ran, and nothing that looks finished but is not."""
 
+import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -9,14 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seqio
+import tensorflow as tf
 from array_record.python.array_record_module import ArrayRecordReader
 from small_corpus import documents
 
 from tupe_jax.cli import main
 from tupe_jax.data import rows
+from tupe_jax.data.graph import elements
 from tupe_jax.data.held_out import is_held_out, is_in_share
 from tupe_jax.data.plan import Settings, divide
 from tupe_jax.data.prepare import UNFINISHED, prepare, repack
+from tupe_jax.data.sources import parse_source
+from tupe_jax.data.tasks import make_task
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
 from tupe_jax.errors import UserError
 
@@ -129,7 +136,7 @@ def test_a_folder_begun_with_other_settings_is_refused(
     bad.write_bytes(b"text\n\n\xff")
     broken = Settings(f"text:{bad}", vocabulary.path, length=32)
     folder = tmp_path / "rows"
-    with pytest.raises(UserError, match="z.bad, line 3"):
+    with pytest.raises(UserError, match=r"z\.bad, line 3"):
         prepare(broken, folder, worker_count=1)
     assert not (folder / rows.INDEX_FILE).exists()
     assert not list(folder.glob("*.array_record"))
@@ -193,8 +200,41 @@ def test_shards_are_divided_among_sources_by_size(corpus: Path, vocabulary: Voca
     assert [part.count for part in parts] == [1] + [6] * 6
     with pytest.raises(UserError, match="--shards=1, but the task makes 2 passes"):
         divide(Settings(task, vocabulary.path, length=32, shards=1))
-    with pytest.raises(UserError, match="60 shards, but .* at most 6"):
+    with pytest.raises(UserError, match=r"60 shards, but .* at most 6"):
         divide(Settings(f"text:{corpus}/*.txt", vocabulary.path, length=32, shards=60))
+
+
+def test_rows_can_be_made_of_what_the_beam_pipeline_has_cached(
+    settings: Settings, prepared: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    source = parse_source(settings.task)
+    task = make_task(source, vocabulary)
+    cached = dataclasses.replace(settings, cache=tmp_path / "cache", shards=2)
+    with pytest.raises(UserError, match=f"holds no finished cache of the task {task.name}"):
+        prepare(cached, tmp_path / "rows", worker_count=1)
+    write_seqio_cache(task, tmp_path / "cache" / task.name, shards=2)
+    prepare(cached, tmp_path / "rows", worker_count=1)
+    for split in ("train", "validation"):
+        again, before = (read_rows(folder, split) for folder in (tmp_path / "rows", prepared))
+        assert sorted(lines_of(again, vocabulary)) == sorted(lines_of(before, vocabulary))
+
+
+def write_seqio_cache(task: seqio.Task, folder: Path, shards: int) -> None:
+    """Write what `seqio_cache_tasks` would: TFRecords of the steps before the cache."""
+    folder.mkdir(parents=True)
+    for split in task.splits:
+        documents = list(elements(task.preprocess_precache(task.source.get_dataset(split))))
+        prefix = seqio.get_cached_tfrecord_prefix(str(folder), split)
+        for number in range(shards):
+            with tf.io.TFRecordWriter(f"{prefix}-{number:05d}-of-{shards:05d}") as writer:
+                for document in documents[number::shards]:
+                    writer.write(seqio.dict_to_tfexample(document).SerializeToString())
+        features = {"tokens": {"dtype": "int32", "shape": [None]}}
+        info = {"num_shards": shards, "features": features, "seqio_version": "0.0.20"}
+        Path(seqio.get_cached_info_path(str(folder), split)).write_text(json.dumps(info))
+        stats = {"examples": len(documents)}
+        Path(seqio.get_cached_stats_path(str(folder), split)).write_text(json.dumps(stats))
+    (folder / "COMPLETED").touch()
 
 
 def test_repacking_joins_what_padding_had_parted() -> None:

@@ -32,7 +32,7 @@ def corpus(tmp_path: Path) -> list[str]:
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress("\n\n".join(texts[1]).encode()))
     (tmp_path / "c.txt").write_text("\n\n\n".join(texts[2]) + "\n\n")
     (tmp_path / "empty.txt").touch()
-    return sum(texts, [])
+    return [text for file_texts in texts for text in file_texts]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7])
@@ -51,9 +51,7 @@ def test_many_gzipped_files_are_not_divided(tmp_path: Path) -> None:
         content = gzip.compress("\n\n".join(documents(50, seed)).encode())
         (tmp_path / f"{seed}.gz").write_bytes(content)
     source = TextFiles(f"{tmp_path}/*.gz")
-    shards = [
-        [d.decode() for d in elements(source.documents(index, 3))] for index in range(3)
-    ]
+    shards = [[d.decode() for d in elements(source.documents(index, 3))] for index in range(3)]
     assert shards == [documents(50, seed) for seed in range(3)]
 
 

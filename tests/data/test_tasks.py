@@ -100,7 +100,7 @@ def test_an_iterator_can_be_saved_and_restored_with_all_cleaning(
 def test_what_is_before_the_cache_does_not_depend_on_the_row_length(
     source: TextFiles, vocabulary: Vocabulary
 ) -> None:
-    """This is what SeqIO's Beam pipeline runs for each shard, and what it stores."""
+    """SeqIO's Beam pipeline runs exactly this for each shard, and stores what comes out."""
     task = make_task(source, vocabulary)
     assert task.supports_caching
     shards = len(source.list_shards("train"))

@@ -82,10 +82,10 @@ def test_no_text_is_an_error() -> None:
 
 
 def test_files_that_are_no_such_vocabulary_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="absent.model: cannot read the vocabulary"):
+    with pytest.raises(UserError, match=r"absent\.model: cannot read the vocabulary"):
         Vocabulary.load(tmp_path / "absent.model")
     (tmp_path / "text.model").write_text("no model")
-    with pytest.raises(UserError, match="text.model: not a SentencePiece model"):
+    with pytest.raises(UserError, match=r"text\.model: not a SentencePiece model"):
         Vocabulary.load(tmp_path / "text.model")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines()),

@@ -31,8 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help=f"all (default), none, or some of {','.join(CLEANING_STEPS)}",
     )
-    parser.add_argument("--shards", type=int, help="training shards (default: one per 64 MiB)")
+    parser.add_argument("--shards", type=int, help="training shards (default: by size)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: all cores")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="read documents that SeqIO's Beam pipeline (seqio_cache_tasks) has tokenised",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the built-in corpus")
 
 
@@ -56,6 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         cleaning=cleaning,
         shards=arguments.shards,
         seed=arguments.seed,
+        cache=arguments.cache,
     )
     with tqdm(unit="shard") as bar:
 

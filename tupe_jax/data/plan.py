@@ -20,6 +20,8 @@ class Settings:
     cleaning: tuple[str, ...] = ()
     shards: int | None = None
     seed: int = 0
+    # Where SeqIO's Beam pipeline has put the tokenised documents of the task, if it was used.
+    cache: Path | None = None
 
     @property
     def description(self) -> str:

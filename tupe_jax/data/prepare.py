@@ -80,6 +80,7 @@ def prepare(
         "seed": settings.seed,
         "shards": len(parts),
         "corpus": identity,
+        "cache": str(settings.cache) if settings.cache else None,
     }
     _begin(folder, description)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
@@ -104,6 +105,8 @@ def make_part(
     vocabulary = Vocabulary.load(settings.vocabulary)
     source = parse_source(part.source, settings.seed)
     task = make_task(source, vocabulary, settings.cleaning, part.share)
+    if settings.cache:
+        _require_cache(task, settings.cache)
     documents = tokens = 0
 
     def batches(split: str) -> Iterator[Any]:
@@ -111,6 +114,7 @@ def make_part(
             task.get_dataset(
                 sequence_length={TOKENS: settings.length},
                 split=split,
+                use_cached=settings.cache is not None,
                 shuffle=False,
                 shard_info=seqio.ShardInfo(part.index, part.count),
                 try_in_mem_cache=False,
@@ -157,6 +161,16 @@ def repack(rows_NxL: Rows) -> Rows:
     stream = body[body != PAD_ID]
     padded = np.pad(stream, (0, -len(stream) % (length - 1)), constant_values=PAD_ID)
     return np.pad(padded.reshape(-1, length - 1), ((0, 0), (1, 0)), constant_values=CLS_ID)
+
+
+def _require_cache(task: seqio.Task, cache: Path) -> None:
+    seqio.add_global_cache_dirs([str(cache)])
+    if not task.cache_dir:
+        raise UserError(
+            f"{cache}: holds no finished cache of the task {task.name}; register the task in a "
+            "module of yours and run `seqio_cache_tasks --module_import=MODULE "
+            f"--tasks={task.name} --output_cache_dir={cache}`"
+        )
 
 
 def _begin(folder: Path, description: dict[str, Any]) -> None:

@@ -24,8 +24,11 @@ from tupe_jax.data.tfds_on_disk import find_builder
 from tupe_jax.errors import UserError
 
 TRAIN, VALIDATION = "train", "validation"
-# The size of a shard's input: about half a minute of work for one core.
+# The input of a shard: about half a minute of work for one core. A small corpus is divided more
+# finely, so that all cores have something to do, but not so finely that starting takes longer.
 SHARD_BYTES = 1 << 26
+SMALL_SHARD_BYTES = 1 << 23
+MOST_SMALL_SHARDS = 16
 # How many documents `builtin` is, without a number: minutes of work, enough for tiny models.
 BUILTIN_DOCUMENTS = 20_000
 _NO_LIMIT = 1 << 62
@@ -52,7 +55,9 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
 
     @property
     def default_shards(self) -> int:
-        return max(1, min(self.most_shards, math.ceil(self.text_bytes / SHARD_BYTES)))
+        small_shards = min(math.ceil(self.text_bytes / SMALL_SHARD_BYTES), MOST_SMALL_SHARDS)
+        wanted = max(small_shards, math.ceil(self.text_bytes / SHARD_BYTES))
+        return max(1, min(wanted, self.most_shards))
 
     # What SeqIO wants to know of a source.
 
@@ -195,8 +200,8 @@ class Builtin(DocumentSource):
         return self._text(int(number)).encode()
 
     def _text(self, number: int) -> str:
-        (document,) = builtin.documents(self._seed, number, 1)
-        return "\n".join(sentence.text for sentence in document.sentences)
+        sentences = builtin.document(self._seed, number).sentences
+        return "\n".join(sentence.text for sentence in sentences)
 
 
 def _size_and_time(file: str) -> tuple[int, int]:
@@ -214,8 +219,10 @@ def parse_source(spec: str, seed: int = 0) -> DocumentSource:
         return TextFiles(argument)
     if spec.partition("/")[0] in layouts.LAYOUTS:
         return Tfds(spec)
-    if kind == "builtin" and (not argument or argument.isdecimal()):
-        return Builtin(int(argument or BUILTIN_DOCUMENTS), seed)
+    if spec == "builtin":
+        return Builtin(BUILTIN_DOCUMENTS, seed)
+    if kind == "builtin" and argument.isdecimal() and int(argument):
+        return Builtin(int(argument), seed)
     raise UserError(
         f"no source {spec!r}; there are builtin, builtin:DOCUMENTS, text:GLOB and, from TFDS, "
         f"{', '.join(layouts.LAYOUTS)}"
