@@ -8,11 +8,12 @@ about half a line per row (2 % of 512, 10 % of 128) and would cut lines longer t
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.graph import call
+from tupe_jax.data.graph import DOCUMENTS_AT_ONCE, call, texts
 from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
 
@@ -31,17 +32,22 @@ def tokenize(vocabulary: Vocabulary) -> Callable[[tf.data.Dataset], tf.data.Data
     speed for documents of many short lines.
     """
 
-    def encode(text: bytes) -> NDArray[np.int32]:
+    def encode(documents: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         ids: list[int] = []
-        for line in vocabulary.encode_lines(text.decode().split("\n")):
-            ids += line
-            ids.append(SEP_ID)
-        return np.array(ids, np.int32)
+        ends = [0]
+        for document in texts(documents):
+            for line in vocabulary.encode_lines(document.split("\n")):
+                ids += line
+                ids.append(SEP_ID)
+            ends.append(len(ids))
+        return np.array(ids, np.int32), np.array(ends, np.int64)
 
-    def example(text: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        return {TOKENS: tf.ensure_shape(call(encode, [text], tf.int32), [None])}
+    def examples(documents: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        ids, ends = call(encode, [documents], (tf.int32, tf.int64))
+        ids, ends = tf.ensure_shape(ids, [None]), tf.ensure_shape(ends, [None])
+        return {TOKENS: tf.RaggedTensor.from_row_splits(ids, ends)}
 
-    return lambda documents: documents.map(example)
+    return lambda documents: documents.batch(DOCUMENTS_AT_ONCE).map(examples).unbatch()
 
 
 def pack(dataset: tf.data.Dataset, sequence_length: Mapping[str, int]) -> tf.data.Dataset:

@@ -18,7 +18,7 @@ import seqio
 import tensorflow_datasets as tfds
 
 from tupe_jax.data import builtin, held_out, layouts, text_files
-from tupe_jax.data.graph import call, filter_text, map_text, strings
+from tupe_jax.data.graph import DOCUMENTS_AT_ONCE, call, map_documents, strings
 from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.data.tfds_on_disk import find_builder
 from tupe_jax.errors import UserError
@@ -88,7 +88,9 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
             )
         documents = self.documents(shard.index, shard.num_shards)
         wanted = split == VALIDATION
-        return filter_text(documents, lambda text: held_out.is_held_out(text) == wanted)
+        return map_documents(
+            documents, lambda texts: [t for t in texts if held_out.is_held_out(t) == wanted]
+        )
 
 
 class TextFiles(DocumentSource):
@@ -172,7 +174,10 @@ class Tfds(DocumentSource):
             # One file after the other: the order does not depend on the machine.
             read_config=tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1),
         )
-        return map_text(examples.map(lambda example: example["text"]), self._layout)
+        return map_documents(
+            examples.map(lambda example: example["text"]),
+            lambda texts: [document for text in texts if (document := self._layout(text))],
+        )
 
 
 class Builtin(DocumentSource):
@@ -191,13 +196,14 @@ class Builtin(DocumentSource):
     def documents(self, index: int, count: int) -> tf.data.Dataset:
         first = self._documents * index // count
         last = self._documents * (index + 1) // count
-        numbers = tf.data.Dataset.range(first, last)
-        return numbers.map(
-            lambda number: tf.ensure_shape(call(self._encoded_text, [number], tf.string), [])
-        )
 
-    def _encoded_text(self, number: np.int64) -> bytes:
-        return self._text(int(number)).encode()
+        def generate(numbers: Any) -> Any:
+            return strings([self._text(int(number)) for number in numbers])
+
+        batches = tf.data.Dataset.range(first, last).batch(DOCUMENTS_AT_ONCE)
+        return batches.map(
+            lambda numbers: tf.ensure_shape(call(generate, [numbers], tf.string), [None])
+        ).unbatch()
 
     def _text(self, number: int) -> str:
         sentences = builtin.document(self._seed, number).sentences

@@ -8,13 +8,12 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import seqio
 
 from tupe_jax.data.cleaning import CLEANERS
-from tupe_jax.data.graph import call, filter_text, map_text, strings
+from tupe_jax.data.graph import DOCUMENTS_AT_ONCE, call, map_documents, strings, texts
 from tupe_jax.data.held_out import is_in_share
 from tupe_jax.data.packing import TOKENS, pack, tokenize
 from tupe_jax.data.repeats import MEMORY_SLOTS, REPEAT_DROPPERS
@@ -27,8 +26,6 @@ Preprocessor = Callable[..., tf.data.Dataset]
 
 # Rows in the shuffle buffer of a live reader.
 SHUFFLE_ROWS = 4_096
-# Documents per step of a repeat dropper, whose memory is copied at every step.
-_DOCUMENTS_AT_ONCE = 64
 
 
 def make_task(
@@ -43,18 +40,14 @@ def make_task(
     `sequence_length={"tokens": length}`. What comes before `CacheDatasetPlaceholder`
     can be run once by SeqIO's Beam pipeline, for any row length.
     """
-    key = (source.spec, source.identity, vocabulary.sha256, cleaning, share)
+    key = (source.spec, source.identity, vocabulary.sha256, tuple(cleaning), share)
     name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
     if name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add(
             name,
             source=source,
             preprocessors=[
-                *(
-                    [partial(filter_text, predicate=partial(is_in_share, share))]
-                    if share < 1
-                    else []
-                ),
+                *([_keep_share(share)] if share < 1 else []),
                 *(cleaning_step(step) for step in cleaning),
                 tokenize(vocabulary),
                 seqio.CacheDatasetPlaceholder(),
@@ -142,22 +135,31 @@ def _token_feature(vocabulary: Vocabulary) -> seqio.Feature:
 def cleaning_step(name: str) -> Preprocessor:
     """Return the SeqIO preprocessor of a step of `cleaning.CLEANING_STEPS`."""
     if name in CLEANERS:
-        return partial(map_text, function=CLEANERS[name])
+        clean = CLEANERS[name]
+        return lambda dataset: map_documents(
+            dataset, lambda documents: [text for each in documents if (text := clean(each))]
+        )
     drop = REPEAT_DROPPERS[name]
 
-    def on_arrays(memory: Any, texts: Any) -> tuple[Any, Any]:
-        memory, kept = drop(memory, [text.decode() for text in texts])
+    def on_arrays(memory: Any, documents: Any) -> tuple[Any, Any]:
+        memory, kept = drop(memory, texts(documents))
         return memory, strings(kept)
 
-    def on_tensors(memory: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        memory, kept = call(on_arrays, [memory, texts], (tf.uint64, tf.string))
+    def on_tensors(memory: tf.Tensor, documents: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        memory, kept = call(on_arrays, [memory, documents], (tf.uint64, tf.string))
         return tf.ensure_shape(memory, [MEMORY_SLOTS]), tf.ensure_shape(kept, [None])
 
     def step(dataset: tf.data.Dataset) -> tf.data.Dataset:
         memory = tf.zeros([MEMORY_SLOTS], tf.uint64)
-        return dataset.batch(_DOCUMENTS_AT_ONCE).scan(memory, on_tensors).unbatch()
+        return dataset.batch(DOCUMENTS_AT_ONCE).scan(memory, on_tensors).unbatch()
 
     return step
+
+
+def _keep_share(share: float) -> Preprocessor:
+    return lambda dataset: map_documents(
+        dataset, lambda documents: [each for each in documents if is_in_share(share, each)]
+    )
 
 
 def _slug(spec: str) -> str:
