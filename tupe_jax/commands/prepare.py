@@ -15,6 +15,7 @@ run it again: finished shards are kept, and the result is the same.
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         cache=arguments.cache,
     )
+    start = time.monotonic()
     with tqdm(unit="shard") as bar:
 
         def show(done: int, shards: int, tokens: int) -> None:
@@ -77,6 +79,9 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if not outcome.index.splits["validation"].rows:
         print("warning: no document was held out for validation; the corpus has too few")
-    if outcome.core_seconds:
-        rate = outcome.tokens / outcome.core_seconds
-        print(f"{rate:,.0f} tokens/s per core; written to {arguments.out}")
+    if outcome.tokens:
+        print(
+            f"{outcome.tokens / (time.monotonic() - start):,.0f} tokens/s, "
+            f"{outcome.tokens / outcome.core_seconds:,.0f} tokens/s per core"
+        )
+    print(f"written to {arguments.out}")

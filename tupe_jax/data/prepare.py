@@ -45,14 +45,14 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Done:
-    """The record of a part that is complete on disk; `seconds` is the time of its core."""
+    """The record of a part that is complete on disk; `core_seconds` is the time it computed."""
 
     rows: int
     bytes: int
     tokens: int
     documents: int
     validation_documents: int
-    seconds: float
+    core_seconds: float
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,16 @@ def prepare(
         )
     )
     index = _finish(folder, settings, vocabulary, len(parts))
-    return Outcome(index, sum(done.tokens for done in made), sum(done.seconds for done in made))
+    return Outcome(
+        index, sum(done.tokens for done in made), sum(done.core_seconds for done in made)
+    )
 
 
 def make_part(
     settings: Settings, folder: Path, count: int, part: Part, report: workers.Report
 ) -> Done:
     """Write one part's training shard, its validation rows and, last, its record."""
-    start = time.monotonic()
+    start = time.process_time()
     vocabulary = Vocabulary.load(settings.vocabulary)
     source = parse_source(part.source, settings.seed)
     task = make_task(source, vocabulary, settings.cleaning, part.share)
@@ -148,7 +150,7 @@ def make_part(
         tokens=tokens,
         documents=documents,
         validation_documents=sum(int(each[DOCUMENTS].sum()) for each in held_out),
-        seconds=time.monotonic() - start,
+        core_seconds=time.process_time() - start,
     )
     _write_json(_record(folder, part.number), asdict(done))
     return done

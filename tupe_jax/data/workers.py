@@ -33,7 +33,7 @@ def run(
     error stops all jobs and is raised here. One worker means this process, which spares it the
     start of another.
     """
-    if workers == 1:
+    if workers <= 1:
         yield from _run_here(function, jobs, show)
         return
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
