@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,3 +230,17 @@ def test_an_index_that_counts_too_many_rows_names_the_shard(make_folder: MakeFol
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"train-00002.*7 rows, the index says 8"):
         take(reader_of(path.parent), 3)
+
+
+def test_reading_prepared_rows_needs_no_tensorflow() -> None:
+    check = "import sys, tupe_jax.data.prepared_reader; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_a_shard_that_vanishes_is_named(make_folder: MakeFolder) -> None:
+    folder = make_folder()
+    reader = reader_of(folder)
+    shard = folder / read_index(folder).splits["train"].shards[0].file
+    shard.unlink()
+    with pytest.raises(UserError, match=f"{shard.name}: broken shard"):
+        take(reader, 3)
