@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,3 +230,25 @@ def test_an_index_that_counts_too_many_rows_names_the_shard(make_folder: MakeFol
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"train-00002.*7 rows, the index says 8"):
         take(reader_of(path.parent), 3)
+
+
+def test_reading_prepared_rows_needs_no_tensorflow() -> None:
+    check = "import sys, tupe_jax.data.prepared_reader; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_a_shard_that_vanishes_is_named(make_folder: MakeFolder) -> None:
+    folder = make_folder()
+    reader = reader_of(folder)
+    shard = folder / read_index(folder).splits["train"].shards[0].file
+    shard.unlink()
+    with pytest.raises(UserError, match=f"{shard.name}: broken shard"):
+        take(reader, 3)
+
+
+def test_the_order_is_the_same_with_every_release_of_grain(folder: Path) -> None:
+    """A run resumed after an upgrade must not see other rows."""
+    reader = reader_of(folder)
+    assert row_numbers(take(reader, 1)) == [1, 15, 20, 13, 11, 5, 22, 10]
+    reader.restore({**reader.state(), "step": 1_000_000})
+    assert row_numbers(take(reader, 1)) == [20, 14, 2, 12, 3, 10, 0, 11]
