@@ -169,6 +169,25 @@ def test_a_corpus_without_text_gives_no_index(vocabulary: Vocabulary, tmp_path: 
     assert not (tmp_path / "rows" / rows.INDEX_FILE).exists()
 
 
+def test_a_part_without_training_rows_leaves_no_shard(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    held_out = [text for text in documents(1000) if is_held_out(text)]
+    (tmp_path / "a.txt").write_text("\n\n".join(held_out))
+    (tmp_path / "b.txt").write_text(documents(1, seed=1)[0])
+    settings = Settings(f"text:{tmp_path}/*.txt", vocabulary.path, length=32, shards=2)
+    index = prepare(settings, tmp_path / "rows", worker_count=1).index
+    assert [shard.file for shard in index.splits["train"].shards] == [
+        "train-00001-of-00002.array_record"
+    ]
+    assert index.splits["validation"].documents == len(held_out)
+    assert {path.name for path in (tmp_path / "rows").iterdir()} == {
+        rows.INDEX_FILE,
+        "train-00001-of-00002.array_record",
+        "validation-00000-of-00001.array_record",
+    }
+
+
 def test_weights_are_passes_over_a_source(corpus: Path, vocabulary: Vocabulary) -> None:
     task = f"2.5 * text:{corpus}/0.txt + text:{corpus}/1.txt"
     parts, _ = divide(Settings(task, vocabulary.path, length=32))

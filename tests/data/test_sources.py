@@ -61,6 +61,11 @@ def test_more_shards_than_the_corpus_can_give_is_an_error(tmp_path: Path) -> Non
         read(TextFiles(f"{tmp_path}/a.txt"), "train", shards=2)
 
 
+def test_a_split_that_is_not_there_is_an_error(tmp_path: Path, corpus: list[str]) -> None:
+    with pytest.raises(UserError, match="no split 'test'; there are train, validation"):
+        read(TextFiles(f"{tmp_path}/a.txt"), "test")
+
+
 def test_broken_utf8_comes_out_of_tensorflow_as_a_plain_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\n\nb\xff\n")
     with pytest.raises(UserError, match=r"a.txt, line 3: byte 0xff is not UTF-8.*delete the line$"):

@@ -104,6 +104,8 @@ def write_shard(path: Path, rows: Iterable[ArrayLike], dtype: DtypeName) -> Shar
         writer.write(encode_row(row, dtype))
         count += 1
     writer.close()
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())  # a name must not survive a power cut that its rows do not
     unfinished.replace(path)
     return Shard(file=path.name, rows=count, bytes=path.stat().st_size)
 

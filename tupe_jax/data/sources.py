@@ -77,9 +77,10 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
         shuffle: bool = True,
         seed: int | None = None,
         shard_info: seqio.ShardInfo | None = None,
-        **unused: Any,
     ) -> tf.data.Dataset:
         """Return one side of the corpus, in order: rows are shuffled, not documents."""
+        if split not in self.splits:
+            raise UserError(f"{self.spec}: no split {split!r}; there are {', '.join(self.splits)}")
         shard = shard_info or seqio.ShardInfo(index=0, num_shards=1)
         if shard.num_shards > self.most_shards:
             raise UserError(
