@@ -1,0 +1,54 @@
+"""The arithmetic of the model, counted from its shapes: what a perfect implementation must do.
+
+Matrix products only, a multiply-add being two operations. Softmax, LayerNorm, GELU, dropout and
+RoPE's rotations are left out, as is usual: on accelerators other units do them. Neither recomputed
+activations (`remat`) nor padding to tiles count, so a share of the peak computed from these numbers
+is model FLOPs utilisation (MFU).
+"""
+
+from tupe_jax.config import ModelConfig
+
+
+def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:
+    """Forward FLOPs per token of a pass over `rows` rows of `length` tokens.
+
+    `scored_share` of the positions have words predicted. `rows` matters little: the position terms
+    that no word enters are computed once per pass, and shared by its rows.
+    """
+    D, V = config.hidden_size, config.vocab_size
+    projections = 2 * D * (3 * D) + 2 * D * D
+    scores_and_values = 2 * (2 * length * D)
+    mlp = 2 * (2 * D * config.mlp_size)
+    layer = projections + scores_and_values + mlp + _positions_per_layer(config, length)
+    head = 2 * D * D + 2 * D * V
+    shared = _positions_per_pass(config, length) / (rows * length)
+    return config.num_layers * layer + scored_share * head + shared
+
+
+def training_flops_per_token(
+    config: ModelConfig, length: int, scored_share: float, *, rows: int
+) -> float:
+    """Forward and backward: each product has two more, one for the gradient of each factor."""
+    return 3 * flops_per_token(config, length, scored_share, rows=rows)
+
+
+def _positions_per_layer(config: ModelConfig, length: int) -> int:
+    """Per token: each query (and key) meets a vector for every distance -(S-1) .. S-1."""
+    distances = 2 * length - 1
+    products = {"shaw": 1, "deberta": 2}.get(config.position.relative, 0)
+    return products * 2 * distances * config.hidden_size
+
+
+def _positions_per_pass(config: ModelConfig, length: int) -> int:
+    """What depends on positions alone."""
+    D, distances = config.hidden_size, 2 * length - 1
+    total = 0
+    if config.position.absolute in ("untied", "mixed"):
+        total += 2 * (2 * length * D * D)  # p U^Q and p U^K
+    if config.position.absolute == "untied":
+        total += 2 * length * length * D  # their product
+        if config.position.untie_cls:
+            total += 2 * (2 * 2 * D * D) + 2 * 2 * D  # the same for the two p_theta
+    if config.position.relative == "deberta":
+        total += config.num_layers * 2 * (2 * distances * D * D)  # r W^{K,r} and r W^{Q,r}
+    return total

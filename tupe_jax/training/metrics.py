@@ -1,0 +1,209 @@
+"""What a run writes about itself: `metrics.jsonl`, TensorBoard, and Weights & Biases if asked for.
+
+`metrics.jsonl` is the record: one JSON object per line, `step` first, whole after any kill and free
+of steps that a resumed run goes through again. The others are views for people.
+"""
+
+import importlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import jax
+
+from tupe_jax.errors import UserError
+
+METRICS_FILE = "metrics.jsonl"
+
+Line = dict[str, Any]
+"""`step` and the values at it; a value that was NaN or infinite is None."""
+
+
+class _Sink(Protocol):
+    """A place where scalars go."""
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class MetricWriter:
+    """Scalars by step, to every place at once; on a pod the first process writes for all.
+
+    Flush before a checkpoint is made: TensorBoard gathers its events in memory for minutes, and
+    those of the steps that a resumed run does not repeat would be missing after a kill.
+    """
+
+    def __init__(self, workdir: Path, *, wandb_project: str = "") -> None:
+        self._lines: _JsonLines | None = None
+        self._sinks: list[_Sink] = []
+        if jax.process_index() != 0:
+            return
+        # Before the others: a missing package must stop a run before it writes anything.
+        if wandb_project:
+            self._sinks.append(_WeightsAndBiases(workdir, wandb_project))
+        self._lines = _JsonLines(workdir / METRICS_FILE)
+        self._sinks += [self._lines, _TensorBoard(workdir / "tensorboard")]
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Record the values at a step."""
+        for sink in self._sinks:
+            sink.write(step, scalars)
+
+    def truncate_after(self, step: int) -> None:
+        """Forget what was recorded of later steps: the run goes on from a checkpoint at `step`.
+
+        TensorBoard needs no such call. When steps go back it drops the later points it had. Weights
+        & Biases keeps both; an exactly resumed run writes the same values again.
+        """
+        if self._lines is not None:
+            self._lines.truncate_after(step)
+
+    def flush(self) -> None:
+        for sink in self._sinks:
+            sink.flush()
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+def read_metrics(path: Path) -> list[Line]:
+    """All whole lines of a `metrics.jsonl`; the run that writes it may be going on, or killed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; `tupe pretrain` writes it") from None
+    return [line for _, line in _parsed(path, text)]
+
+
+def _parsed(path: Path, text: str) -> Iterator[tuple[str, Line]]:
+    """Every whole line as it stands, and as JSON."""
+    # What follows the last line break is empty, or a line that a kill cut off.
+    for number, raw in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            line = json.loads(raw)
+            int(line["step"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{path}:{number}: not a line of metrics: {raw[:60]!r}; remove the line"
+            ) from None
+        yield raw, line
+
+
+class _JsonLines:
+    """A file that gets one line per call, each handed to the system at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = self._open_with_lines_until(math.inf)
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        # JSON has no NaN, and most readers but Python's refuse a file with one.
+        values = {name: _number(v) if math.isfinite(v) else None for name, v in scalars.items()}
+        with _told_to_the_user(self._path):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def truncate_after(self, step: int) -> None:
+        self._file.close()
+        self._file = self._open_with_lines_until(step)
+
+    def flush(self) -> None:
+        """Nothing waits in memory: every line is flushed as it is written."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open_with_lines_until(self, step: float) -> TextIO:
+        """Open the file to append to it, without later lines and without half a line."""
+        with _told_to_the_user(self._path):
+            before = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+            after = "".join(
+                f"{raw}\n" for raw, line in _parsed(self._path, before) if line["step"] <= step
+            )
+            if after != before:
+                unfinished = self._path.with_name(f"{self._path.name}.tmp")
+                with unfinished.open("w", encoding="utf-8") as file:
+                    file.write(after)
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.replace(self._path)
+            return self._path.open("a", encoding="utf-8", buffering=1)
+
+
+class _TensorBoard:
+    """Event files through CLU."""
+
+    def __init__(self, folder: Path) -> None:
+        # First of all TensorFlow learns that the GPUs are not its own.
+        importlib.import_module("tupe_jax.data.tensorflow_on_cpu")
+        from clu.metric_writers import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._writer.write_scalars(step, scalars)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _WeightsAndBiases:
+    """One run of a project; a resumed run adds to the same one."""
+
+    def __init__(self, workdir: Path, project: str) -> None:
+        try:
+            wandb = importlib.import_module("wandb")
+        except ImportError:
+            raise UserError(
+                f"the Weights & Biases project {project!r} is set but wandb is not installed: "
+                "`pip install wandb`, or leave the project empty"
+            ) from None
+        self._run = wandb.init(
+            project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
+        )
+        # W&B's own step only goes up; a resumed run may start a little earlier.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._run.log({"step": step, **scalars})
+
+    def flush(self) -> None:
+        """W&B sends from a process of its own."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _wandb_id(workdir: Path) -> str:
+    """The run's name at W&B, made up once per work directory."""
+    path = workdir / "wandb_run_id"
+    with _told_to_the_user(path):
+        if not path.exists():
+            path.write_text(secrets.token_hex(4), encoding="utf-8")
+        return path.read_text(encoding="utf-8").strip()
+
+
+def _number(value: float) -> int | float:
+    """A plain number for JSON; NumPy's and JAX's scalars are none."""
+    return value if isinstance(value, int) else float(value)
+
+
+@contextmanager
+def _told_to_the_user(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot write metrics ({error.strerror}); free the disk or choose another "
+            "--workdir"
+        ) from error

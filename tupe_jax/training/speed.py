@@ -1,0 +1,111 @@
+"""How fast the run is: tokens per second, and the shares of hardware and time put to use."""
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+Pause = Literal["compile", "evaluation", "saving", "data"]
+"""What a run spends time on instead of training steps; `data` is waiting for the next batch."""
+
+# Dense bfloat16 FLOP/s of one device as JAX counts devices, from the vendors' data sheets: Google
+# Cloud's page of each TPU generation; NVIDIA's data sheets, which print twice these numbers ("with
+# sparsity"). The first name found in `device_kind` counts.
+PEAK_FLOPS = {
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5p": 459e12,
+    "TPU v5": 459e12,  # another name of v5p
+    "TPU v6 lite": 918e12,
+    "TPU v6e": 918e12,
+    "A100": 312e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,  # SXM
+    "H200 NVL": 835e12,
+    "H200": 989e12,  # SXM
+    "L4": 121e12,
+}
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """The most bfloat16 FLOP/s of a `jax.Device.device_kind`; None if unknown, as it is of CPUs.
+
+    A run in float32 is measured by the same peak: what it does not reach is there to be had.
+    """
+    known = (
+        peak for name, peak in PEAK_FLOPS.items() if re.search(rf"\b{name}\b", device_kind, re.I)
+    )
+    return next(known, None)
+
+
+class Speedometer:
+    """Measures steps by the wall clock: what is not a pause is training.
+
+    JAX hands out work and goes on, so the time of a step cannot be taken around its call. The time
+    spent elsewhere can, because all of that blocks: compiling, evaluation, waiting for a save or
+    for a batch. The device may still be busy with the last step while the host waits for data, so
+    the goodput is, if anything, too low.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens_per_step: int,
+        training_flops_per_token: float,
+        device_kind: str,
+        devices: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        peak = peak_flops(device_kind)
+        self._peak_tokens_per_second = (
+            None if peak is None else peak * devices / training_flops_per_token
+        )
+        self._tokens_per_step = tokens_per_step
+        self._clock = clock
+        self._start = clock()
+        self._paused: dict[Pause, float] = defaultdict(float)
+        self._interval = (0, self._start, 0.0)  # step, time, and seconds paused when it began
+
+    @contextmanager
+    def pause(self, activity: Pause) -> Iterator[None]:
+        """Wrap what is not a training step."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._paused[activity] += self._clock() - began
+
+    def start_interval(self, step: int) -> None:
+        """Begin to measure at this step."""
+        self._interval = (step, self._clock(), self._stopped())
+
+    def measure(self, step: int) -> dict[str, float]:
+        """The metrics of the steps since the interval began; the next one begins here.
+
+        tokens_per_second   while the run was training: waiting for data counts, other pauses do not
+        mfu                 model FLOP/s of that over the devices' peak, where the peak is known
+        goodput             share of the time since the process started that was spent in steps
+        """
+        began_step, began, stopped_before = self._interval
+        self.start_interval(step)
+        seconds = self._interval[1] - began - (self._interval[2] - stopped_before)
+        tokens_per_second = (step - began_step) * self._tokens_per_step / max(seconds, 1e-9)
+        measured = {"tokens_per_second": tokens_per_second, "goodput": self.goodput()}
+        if self._peak_tokens_per_second is not None:
+            measured["mfu"] = tokens_per_second / self._peak_tokens_per_second
+        return measured
+
+    def goodput(self) -> float:
+        return max(0.0, 1 - sum(self.pauses().values()))
+
+    def pauses(self) -> dict[Pause, float]:
+        """The share of the time since the start that each kind of pause took."""
+        elapsed = max(self._clock() - self._start, 1e-9)
+        return {activity: seconds / elapsed for activity, seconds in self._paused.items()}
+
+    def _stopped(self) -> float:
+        return sum(seconds for activity, seconds in self._paused.items() if activity != "data")
