@@ -1,4 +1,5 @@
 """x"""
+
 from tupe_jax.recipes import recipe
 
 
