@@ -5,7 +5,6 @@ from tupe_jax.data.builtin.lexicon import Frame, Verb
 from tupe_jax.data.builtin.phrases import (
     Phrases,
     kinds_of,
-    may_be_passive,
     time_phrases,
     word_list,
 )
@@ -21,6 +20,7 @@ from tupe_jax.data.builtin.plan import (
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.verb_group import BE
+from tupe_jax.data.builtin.voice import may_be_passive, other_voice
 
 _LARGEST_CAST = 9
 _FRAMES: Urn[Frame | None] = Urn(
@@ -220,19 +220,14 @@ class Clauses:
             # "gave the girl it" is hardly English.
             first = first and not isinstance(patient, Pronoun)
             clause = clause._replace(recipient=recipient, recipient_first=first)
+        # "Is being fed" is rare.
         passive_rate = _PASSIVE_RATE if clause.aspect != "progressive" else 0.05
-        if draw() < passive_rate and may_be_passive(verb) and not _needs_active(patient, agent):
-            return self._passive(clause)
-        return clause
-
-    def _passive(self, clause: Clause) -> Clause:
-        """The same in the passive; only an agent that is no entity may be left out.
-
-        To leave out an entity would leave later pronouns without what they stand for.
-        """
-        clause = clause._replace(voice="recipient_passive" if clause.recipient_first else "passive")
-        drops_agent = not _entities(clause.agent) and self._draw() < 0.6
-        return clause._replace(agent=None) if drops_agent else clause
+        passive = other_voice(clause) if draw() < passive_rate else None
+        if passive is None:
+            return clause
+        # To leave out an entity would leave later pronouns without what they stand for.
+        drops_agent = not _entities(agent) and draw() < 0.6
+        return passive._replace(agent=None) if drops_agent else passive
 
     def _agentless(self) -> Clause:
         """The vaccine has been tested."""
@@ -320,14 +315,3 @@ def _entities(phrase: Phrase | None) -> tuple[int, ...]:
     if isinstance(phrase, Coordination):
         return _entities(phrase.left) + _entities(phrase.right)
     return () if phrase is None or phrase.entity < 0 else (phrase.entity,)
-
-
-def _needs_active(patient: Phrase, agent: Phrase) -> bool:
-    """Whether the passive would be odd: pronouns before what they mean, `any`, by no one."""
-    if isinstance(agent, NounPhrase) and agent.determiner == "no":
-        return True
-    if isinstance(patient, Coordination):
-        return _needs_active(patient.left, agent) or _needs_active(patient.right, agent)
-    if isinstance(patient, NounPhrase):
-        return isinstance(patient.owner, Pronoun) or patient.determiner == "any"
-    return isinstance(patient, Pronoun) and patient.reflexive

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tupe_jax.data.builtin.lexicon import Adjective, Noun, Topic, Verb, lexicon
+from tupe_jax.data.builtin.lexicon import Adjective, Noun, Topic, lexicon
 from tupe_jax.data.builtin.plan import (
     Adverb,
     Clause,
@@ -16,6 +16,7 @@ from tupe_jax.data.builtin.plan import (
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn, zipf
 from tupe_jax.data.builtin.verb_group import BE
+from tupe_jax.data.builtin.voice import may_be_passive
 
 _SINGULAR = Urn(
     [("the", 46), ("a", 40), ("this", 5), ("that", 3), ("every", 4), ("each", 2)],
@@ -184,8 +185,3 @@ class Phrases:
             return Relative(pronoun, clause, "patient")
         clause = Clause(BE, gap, tense=tense, complement=Property(self.adjective(head.noun)))
         return Relative(pronoun, clause, "agent")
-
-
-def may_be_passive(verb: Verb) -> bool:
-    """Whether the verb has a passive that people say."""
-    return verb.frame in ("transitive", "ditransitive", "dative") and not verb.preposition

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tupe_jax.data.builtin.lexicon import Adjective, Noun, Verb, lexicon
-from tupe_jax.data.builtin.phrases import Phrases, kinds_of, may_be_passive, time_phrases
+from tupe_jax.data.builtin.phrases import Phrases, kinds_of, time_phrases
 from tupe_jax.data.builtin.plan import Adjunct, Clause, NounPhrase, Property
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.tasks.example import Example, say, scene
 from tupe_jax.data.builtin.verb_group import BE
+from tupe_jax.data.builtin.voice import may_be_passive
 
 LABELS = 3
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(LABELS)
@@ -80,9 +81,9 @@ class _Truth(NamedTuple):
 def _premise(draw: Draw, label: int, hypothesis_negated: bool) -> _Truth:
     """What to say so that the middle version, said or denied, has the label.
 
-    The special version implies the middle one, which implies the general one; for denials it is the
-    other way round. The other two leave the middle one open. Neutral premises come in all four forms,
-    so that the premise alone does not tell them.
+    The special version implies the middle one, which implies the general one; for denials it is
+    the other way round. The other two leave the middle one open. Neutral premises come in all four
+    forms, so that the premise alone does not tell them.
     """
     decisive = (_Truth(0, False), _Truth(2, True))  # these say that the middle is true, or false
     open_ones = (_Truth(2, False), _Truth(0, True))

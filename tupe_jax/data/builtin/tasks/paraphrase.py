@@ -8,11 +8,12 @@ or their adjectives have changed places besides. So the words alone say nothing;
 from functools import cache
 
 from tupe_jax.data.builtin.lexicon import Frame, Noun, Topic, Verb
-from tupe_jax.data.builtin.phrases import Phrases, may_be_passive, time_phrases
+from tupe_jax.data.builtin.phrases import Phrases, time_phrases
 from tupe_jax.data.builtin.plan import Clause, NounPhrase, Statement, Voice
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick, zipf
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.tasks.example import Example, scene
+from tupe_jax.data.builtin.voice import may_be_passive
 
 LABELS = 2  # 0: another event, 1: the same event
 _ACTORS: Urn[str] = Urn([("person", 5), ("beast", 1)])
