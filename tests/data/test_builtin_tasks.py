@@ -202,8 +202,7 @@ def test_exchanged_roles_are_neutral_and_voice_changes_nothing():
 
 
 def test_what_is_entailed_says_no_more_than_the_premise():
-    """Between two affirmative sentences: each word of an entailed one is a word, or a more general
-    name of a word, of the premise."""
+    """Of two affirmative sentences, the entailed one has the words of the other or names above."""
     grammar = {"a", "an", "the", "is", "are", "was", "were", "being", "by", "some"}
     above: dict[str, set[str]] = {}
     for section in lexicon().sections.values():
@@ -254,7 +253,7 @@ def test_what_somebody_is_like():
 
 
 def test_sentiment_is_that_of_the_main_clause_turned_by_negation():
-    """A simple reading: the last clause, or the one without `although`; a polar word; a negation."""
+    """A simple reading: the clause that counts, its last word, and whether it is negated."""
     polarity: dict[str, int] = {}
     for section in lexicon().sections.values():
         for adjectives in section.adjectives.values():

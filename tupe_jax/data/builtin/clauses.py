@@ -1,7 +1,7 @@
 """Draws clauses about the entities of a document: who does what to whom, when and how."""
 
 from tupe_jax.data.builtin.discourse import Discourse, Entity
-from tupe_jax.data.builtin.lexicon import Frame, Verb
+from tupe_jax.data.builtin.lexicon import Adjective, Frame, Verb, lexicon
 from tupe_jax.data.builtin.phrases import (
     Phrases,
     kinds_of,
@@ -63,13 +63,13 @@ class Clauses:
         kind = self.discourse.noun(agent).kind
         frame = _FRAMES.draw(draw)
         if frame is None:
-            return self._copular(agent, kind)
+            return self._copular(agent, kind, may_have_setting)
         if frame in ("reporting", "control") and not may_embed:
             frame = "transitive"
         topic = self.phrases.topic
         verbs = topic.verbs(frame, kind) or topic.verbs("intransitive", kind)
         if not verbs:
-            return self._copular(agent, kind)
+            return self._copular(agent, kind, may_have_setting)
         return self.with_verb(verbs.draw(draw), agent, may_have_setting)
 
     def with_verb(self, verb: Verb, agent: Phrase, may_have_setting: bool = True) -> Clause:
@@ -260,7 +260,7 @@ class Clauses:
             clause = clause._replace(patient=self.patient(verb, agent))
         return clause
 
-    def _copular(self, subject: Phrase, kind: str) -> Clause:
+    def _copular(self, subject: Phrase, kind: str, may_have_setting: bool) -> Clause:
         """Is (very) old, is an honest farmer, is in the barn."""
         draw, phrases = self._draw, self.phrases
         negative_subject = isinstance(subject, NounPhrase) and subject.determiner == "no"
@@ -274,8 +274,8 @@ class Clauses:
         if clause.negated:
             clause = clause._replace(frequency="")
         chance = draw()
-        if chance < 0.62:
-            adjective = phrases.topic.adjectives(kind).draw(draw)
+        adjective = phrases.topic.adjectives(kind).draw(draw)
+        if (chance < 0.62 or not may_have_setting) and not _clashes(subject, adjective):
             degree = word_list("degree").draw(draw) if draw() < 0.25 else ""
             return clause._replace(complement=Property(adjective, degree))
         if chance < 0.8 or kind != "person" or isinstance(subject, NounPhrase):
@@ -308,6 +308,12 @@ class Clauses:
             when = "future" if clause.modal == "will" else self.phrases.tense
             return clause._replace(adjuncts=(time_phrases(when).draw(draw),))
         return clause
+
+
+def _clashes(subject: Phrase, adjective: Adjective) -> bool:
+    """Whether the subject already says the adjective, or its opposite."""
+    said = subject.adjectives if isinstance(subject, NounPhrase) else ()
+    return any(a == adjective or lexicon().are_opposites(a.word, adjective.word) for a in said)
 
 
 def _entities(phrase: Phrase | None) -> tuple[int, ...]:
