@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tupe_jax.data.builtin import Document, document, documents
+from tupe_jax.data.builtin import LABELS, Document, document, documents, labelled
 
 
 @cache
@@ -37,10 +37,11 @@ def test_a_document_does_not_depend_on_what_was_made_before_it():
     assert forwards[7:12] == [document.text for document in documents(3, 7, 5)]
 
 
-def test_another_process_makes_the_same_documents():
+def test_another_process_makes_the_same_documents_and_examples():
     program = (
-        "import hashlib; from tupe_jax.data.builtin import documents;"
+        "import hashlib; from tupe_jax.data.builtin import LABELS, documents, labelled;"
         "texts = [d.text for d in documents(11, 40, 30)];"
+        "texts += [str(example) for task in LABELS for example in labelled(task, 'test', 3, 30)];"
         "print(hashlib.sha256('\\n'.join(texts).encode()).hexdigest())"
     )
     # A string hash seed of its own: nothing may depend on the order of a set of strings.
@@ -51,7 +52,9 @@ def test_another_process_makes_the_same_documents():
         capture_output=True,
         text=True,
     ).stdout.strip()
-    assert printed == fingerprint([document.text for document in documents(11, 40, 30)])
+    texts = [document.text for document in documents(11, 40, 30)]
+    texts += [str(example) for task in LABELS for example in labelled(task, "test", 3, 30)]
+    assert printed == fingerprint(texts)
 
 
 def test_seeds_and_numbers_make_different_documents():

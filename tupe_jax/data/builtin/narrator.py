@@ -47,9 +47,9 @@ class Narrator:
         if draw() < 0.6:
             self._add_named_person()
         for _ in range(1 + int(draw() * 3)):
-            self._clauses.add_entity(kinds_of("person"))
+            self._clauses.participants.add_entity(kinds_of("person"))
         if draw() < (0.5 if "beast" in self._phrases.topic.agent_kinds else 0.1):
-            self._clauses.add_entity(kinds_of("animal"))
+            self._clauses.participants.add_entity(kinds_of("animal"))
 
     def _add_named_person(self) -> None:
         gender = "m" if self._draw() < 0.5 else "f"
@@ -100,7 +100,7 @@ class Narrator:
         second = Clause(
             verb,
             agent,
-            self._clauses.patient(verb, agent),
+            self._clauses.participants.patient(verb, agent),
             tense=first.tense,
             aspect="simple" if verb.stative else first.aspect,
             modal=first.modal,
@@ -122,7 +122,7 @@ class Narrator:
             noun = phrases.noun(kinds_of("person", "animal"))
         else:
             noun = phrases.noun(kinds_of("thing", "edible", "plant"))
-        plural = phrases.is_plural(noun)
+        plural = phrases.draw_plural(noun)
         if plural:
             determiner = _INDEFINITE_PLURAL.draw(draw)
         else:

@@ -109,7 +109,7 @@ class Phrases:
                 return (first, second)
         return (first,)
 
-    def is_plural(self, noun: Noun) -> bool:
+    def draw_plural(self, noun: Noun) -> bool:
         """A number for the noun."""
         return self._draw() < _PLURAL_RATE and noun.countable
 
@@ -117,7 +117,7 @@ class Phrases:
         """Any noun phrase with a noun of the kinds; `may_branch` allows clauses and PPs inside."""
         draw = self._draw
         noun = self.noun(kinds)
-        plural = self.is_plural(noun)
+        plural = self.draw_plural(noun)
         urn = _PLURAL if plural else (_SINGULAR if noun.countable else _MASS)
         phrase = NounPhrase(noun, plural, urn.draw(draw), self.adjectives(noun))
         return self.branch(phrase) if may_branch else phrase

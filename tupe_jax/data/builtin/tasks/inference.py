@@ -15,8 +15,8 @@ from tupe_jax.data.builtin.tasks.example import Example, say, scene, two_way_ver
 from tupe_jax.data.builtin.verb_group import BE
 from tupe_jax.data.builtin.voice import may_be_passive
 
-LABELS = 3
-ENTAILMENT, NEUTRAL, CONTRADICTION = range(LABELS)
+LABELS = ("entailment", "neutral", "contradiction")
+ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 _DRAWS_PER_FAMILY = 20
 
 

@@ -12,7 +12,7 @@ from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.tasks.example import Example, scene, two_way_verbs
 
-LABELS = 2  # 0: another event, 1: the same event
+LABELS = ("different", "paraphrase")
 _ACTORS: Urn[str] = Urn([("person", 5), ("beast", 1)])
 
 

@@ -22,7 +22,7 @@ from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.tasks.example import Example, scene
 from tupe_jax.data.builtin.verb_group import BE
 
-LABELS = 2  # 0: blame, 1: praise
+LABELS = ("negative", "positive")
 _NEGATION_RATE = 0.4
 _SHAPES = Urn([("one", 45), ("and", 15), ("but", 20), ("although", 20)])
 
