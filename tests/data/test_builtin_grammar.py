@@ -1,5 +1,6 @@
 """Trees, agreement, roles and reference, checked from outside: on trees and words, not on plans."""
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -248,6 +249,19 @@ def test_swapped_roles_are_exchanged_and_still_grammatical():
         assert back is not None
         assert back.text == sentence.text
     assert swapped > 200
+
+
+def test_sentences_survive_the_way_to_another_process():
+    for sentence in sample()[0].sentences + sample()[1].sentences:
+        copy = pickle.loads(pickle.dumps(sentence))
+        assert (copy.text, copy.bracketed, copy.roles) == (
+            sentence.text,
+            sentence.bracketed,
+            sentence.roles,
+        )
+        for transform in (swap_roles, change_voice):
+            one, other = transform(sentence), transform(copy)
+            assert (one and one.text) == (other and other.text)
 
 
 # ---- reference

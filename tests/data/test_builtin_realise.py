@@ -80,6 +80,7 @@ def test_the_gap_may_be_the_object():
         ),
         ({"voice": "passive", "agent": None}, "An apple was given to the horses."),
         ({"tense": "present", "aspect": "perfect"}, "The farmer has given an apple to the horses."),
+        ({"modal": "can", "negated": True}, "The farmer cannot give an apple to the horses."),
         ({"modal": "must", "negated": True}, "The farmer must not give an apple to the horses."),
         (
             {"aspect": "progressive", "negated": True},

@@ -16,7 +16,6 @@ from tupe_jax.data.builtin.plan import (
     Tense,
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn
-from tupe_jax.data.builtin.verb_group import BE
 
 _STATEMENTS = Urn(
     [("simple", 58), ("compound", 12), ("shared", 10), ("complex", 12), ("existential", 8)]
@@ -91,7 +90,7 @@ class Narrator:
     def _shared_subject(self, first: Clause) -> Clause | Compound:
         """Feeds the horses and cleans the barn."""
         agent = first.agent
-        if first.voice != "active" or agent is None or first.verb is BE:
+        if first.voice != "active" or agent is None or first.verb.is_be:
             return first
         verbs = self._phrases.topic.verbs("transitive", self._discourse.noun(agent).kind)
         if not verbs:

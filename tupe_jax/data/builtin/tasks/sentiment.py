@@ -58,7 +58,7 @@ def _opinion(draw: Draw, phrases: Phrases, polarity: int) -> Clause | None:
         clause = _performance(draw, phrases, wanted)
     if clause is None or not negated:
         return clause
-    if draw() < 0.25 and clause.verb is not BE:
+    if draw() < 0.25 and not clause.verb.is_be:
         return clause._replace(frequency="never")
     return clause._replace(negated=True)
 
