@@ -65,10 +65,16 @@ def _noun_numbers() -> dict[str, str]:
 @cache
 def _wrong_forms() -> dict[str, dict[str, str]]:
     """By tag: a verb form that an auxiliary asks for -> one that it can not have."""
+    sections = lexicon().sections.values()
+    adjectives = {
+        a.word for section in sections for line in section.adjectives.values() for a in line
+    }
+    adjectives |= {"open", "close"}
+    verbs = [verb for verb in _verbs() if verb.base not in adjectives]  # "is open" is right
     return {
         "VB": {verb.base: verb.third_person for verb in _verbs()},
-        "VBG": {verb.gerund: verb.base for verb in _verbs()},
-        "VBN": {verb.participle: verb.base for verb in _verbs() if verb.participle != verb.base},
+        "VBG": {verb.gerund: verb.base for verb in verbs},
+        "VBN": {verb.participle: verb.base for verb in verbs if verb.participle != verb.base},
     }
 
 
@@ -105,7 +111,8 @@ def determiner(phrases: Phrases, draw: Draw, sentence: Sentence) -> Sequence[str
     wrong: list[int] = []
     for start, word in enumerate(words):
         wanted = "NN" if word in _SINGULAR_DETERMINERS else "NNS"
-        if word not in _SINGULAR_DETERMINERS | _PLURAL_DETERMINERS or tags[start] == "WDT":
+        known = word in _SINGULAR_DETERMINERS or word in _PLURAL_DETERMINERS
+        if not known or tags[start] not in ("DT", "JJ", "CD"):
             continue
         end = start + 1
         while tags[end] == "JJ":
