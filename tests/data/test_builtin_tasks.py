@@ -215,12 +215,20 @@ def names_above() -> dict[str, set[str]]:
 
 @cache
 def base_forms() -> dict[str, str]:
+    """From a verb form to the base form; not for forms that are nouns too, such as `plants`."""
+    sections = lexicon().sections.values()
+    nouns = {n for s in sections for line in s.nouns.values() for noun in line for n in forms(noun)}
     return {
         form: verb.base
-        for section in lexicon().sections.values()
+        for section in sections
         for verb in section.verbs
         for form in (verb.past, verb.participle, verb.gerund, verb.third_person)
+        if form not in nouns
     }
+
+
+def forms(noun: Noun) -> tuple[str, str]:
+    return noun.singular, noun.plural
 
 
 def content(tokens: list[str]) -> list[str]:
@@ -231,14 +239,8 @@ def content(tokens: list[str]) -> list[str]:
 
 def implies(special: list[str], general: list[str]) -> bool:
     """Whether each word of the general one has a word of its own in the other, same or below."""
-    left = list(special)
-    for word in general:
-        below = (other for other in left if word in names_above().get(other, ()))
-        match = word if word in left else next(below, None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
+    left, wanted = Counter(special) - Counter(general), Counter(general) - Counter(special)
+    return all(any(word in names_above().get(other, ()) for other in left) for word in wanted)
 
 
 def test_special_statements_imply_general_ones_and_denials_the_other_way_round():
