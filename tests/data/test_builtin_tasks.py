@@ -18,7 +18,7 @@ PAIRS = ("builtin_paraphrase", "builtin_nli")
 
 @cache
 def sample(task: str, split: str) -> tuple[Example, ...]:
-    return tuple(labelled(task, split, seed=0, count=3000 if split == "train" else 900))
+    return tuple(labelled(task, split, seed=0, count=2400 if split == "train" else 600))
 
 
 def words(text: str | None) -> list[str]:
@@ -41,7 +41,7 @@ def test_splits_share_no_example_in_any_order(task: str):
     seen: dict[frozenset[str | None], str] = {}
     for split in SPLITS:
         for seed in (0, 1):
-            for example in labelled(task, split, seed, 400):
+            for example in labelled(task, split, seed, 200):
                 key = frozenset({example.sentence1, example.sentence2})
                 assert seen.setdefault(key, split) == split
 
@@ -201,33 +201,68 @@ def test_exchanged_roles_are_neutral_and_voice_changes_nothing():
     assert min(checked.values()) > 50
 
 
-def test_what_is_entailed_says_no_more_than_the_premise():
-    """Of two affirmative sentences, the entailed one has the words of the other or names above."""
-    grammar = {"a", "an", "the", "is", "are", "was", "were", "being", "by", "some"}
+@cache
+def names_above() -> dict[str, set[str]]:
+    """From a noun to its more general names, in the same number."""
     above: dict[str, set[str]] = {}
     for section in lexicon().sections.values():
-        for nouns in section.nouns.values():
-            for noun in nouns:
-                for hypernym in lexicon().hypernyms(noun):
-                    above.setdefault(noun.singular, set()).add(hypernym.singular)
-                    above.setdefault(noun.plural, set()).add(hypernym.plural)
-    forms = {
+        for noun in (noun for nouns in section.nouns.values() for noun in nouns):
+            for name in lexicon().hypernyms(noun):
+                above.setdefault(noun.singular, set()).add(name.singular)
+                above.setdefault(noun.plural, set()).add(name.plural)
+    return above
+
+
+@cache
+def base_forms() -> dict[str, str]:
+    """From a verb form to the base form; not for forms that are nouns too, such as `plants`."""
+    sections = lexicon().sections.values()
+    nouns = {n for s in sections for line in s.nouns.values() for noun in line for n in forms(noun)}
+    return {
         form: verb.base
-        for section in lexicon().sections.values()
+        for section in sections
         for verb in section.verbs
         for form in (verb.past, verb.participle, verb.gerund, verb.third_person)
+        if form not in nouns
     }
-    checked = 0
+
+
+def forms(noun: Noun) -> tuple[str, str]:
+    return noun.singular, noun.plural
+
+
+def content(tokens: list[str]) -> list[str]:
+    grammar = {"a", "an", "the", "is", "are", "was", "were", "being", "by", "some", "any", "no"}
+    grammar |= {"not", "did", "do", "does"}
+    return [base_forms().get(token, token) for token in tokens if token not in grammar]
+
+
+def implies(special: list[str], general: list[str]) -> bool:
+    """Whether each word of the general one has a word of its own in the other, same or below."""
+    left, wanted = Counter(special) - Counter(general), Counter(general) - Counter(special)
+    return all(any(word in names_above().get(other, ()) for other in left) for word in wanted)
+
+
+def test_special_statements_imply_general_ones_and_denials_the_other_way_round():
+    checked = Counter[tuple[bool, bool, int]]()
     for example in sample("builtin_nli", "train"):
-        assert example.sentence2 is not None
         one, two = words(example.sentence1), words(example.sentence2)
-        affirmative = not {"not", "no", "all", "most"} & {*one, *two}
-        if affirmative and example.label == ENTAILMENT:
-            said = {forms.get(word, word) for word in one} | grammar
-            said |= {name for word in one for name in above.get(word, ())}
-            assert {forms.get(word, word) for word in two} <= said, example
-            checked += 1
-    assert checked > 100
+        indefinite = {"a", "an", "some", "any", "no"} & {*two}
+        if not indefinite or {"all", "most"} & {*one, *two}:
+            continue
+        premise_denies, hypothesis_denies = (bool({"not", "no"} & {*t}) for t in (one, two))
+        if premise_denies:
+            decides = implies(content(two), content(one))
+        else:
+            decides = implies(content(one), content(two))
+        if not decides:
+            expected = NEUTRAL
+        else:
+            expected = ENTAILMENT if premise_denies == hypothesis_denies else CONTRADICTION
+        assert example.label == expected, example
+        checked[premise_denies, hypothesis_denies, expected] += 1
+    assert len(checked) == 8  # two labels for each of the four pairs of denials
+    assert min(checked.values()) > 50
 
 
 def test_what_somebody_is_like():
@@ -273,4 +308,4 @@ def test_sentiment_is_that_of_the_main_clause_turned_by_negation():
         sign = polarity[tokens[-1]] * (-1 if {"not", "never"} & {*tokens} else 1)
         assert example.label == (sign > 0), example
         checked += 1
-    assert checked > 800
+    assert checked > 600

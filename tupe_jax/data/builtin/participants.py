@@ -21,10 +21,10 @@ _PATIENTS = Urn(
     [
         ("known", 40),
         ("new to the cast", 23),
-        ("anything", 21),
+        ("anything", 20),
         ("somebody's", 10),
         ("two things", 4),
-        ("the agent itself", 2),
+        ("the agent itself", 3),
     ]
 )
 

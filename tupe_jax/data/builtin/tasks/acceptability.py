@@ -15,7 +15,7 @@ from tupe_jax.data.builtin.tasks.example import Example
 
 LABELS = ("unacceptable", "acceptable")
 _SENTENCES_TRIED = 40
-_MISTAKES = Urn(
+_MISTAKES: Urn[mistakes.Mistake] = Urn(
     [
         (mistakes.agreement, 25),
         (mistakes.determiner, 12),

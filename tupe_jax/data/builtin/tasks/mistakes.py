@@ -4,7 +4,7 @@ Care is taken that the result is wrong under every reading: `the fish swim` is r
 `she read` for `she reads`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from tupe_jax.data.builtin.lexicon import Noun, Verb, lexicon
@@ -14,6 +14,8 @@ from tupe_jax.data.builtin.random_stream import Draw, pick
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.sentence import Sentence
 from tupe_jax.data.builtin.transform import main_clause, with_main_clause
+
+Mistake = Callable[[Phrases, Draw, Sentence], Sequence[str] | None]
 
 _AUXILIARY_NUMBER = {"is": "are", "was": "were", "has": "have", "does": "do"}
 _SINGULAR_DETERMINERS = frozenset({"a", "an", "this", "that", "every", "each", "another"})
