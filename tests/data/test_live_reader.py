@@ -1,6 +1,7 @@
 """The live reader: the same promises as the prepared one, from a tf.data pipeline."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,13 @@ def test_a_seqio_task_or_mixture_resumes_exactly(
     resumed.restore(states_and_batches[5][0])
     for _, batch in states_and_batches[5:]:
         assert (take(resumed, 1) == batch).all()
+
+
+def test_broken_text_is_told_by_file_and_line(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    (tmp_path / "bad.txt").write_bytes(b"good\n\n\xff\n")
+    task = make_task_or_mixture(
+        [Component(1.0, parse_source(f"text:{tmp_path}/bad.txt"))], vocabulary
+    )
+    reader = reader_of(rows_of_epoch=rows_of_task(task, "train", length=16), length=16)
+    with pytest.raises(UserError, match=r"bad\.txt, line 3: byte 0xff is not UTF-8"):
+        reader.next()

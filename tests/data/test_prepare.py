@@ -86,6 +86,7 @@ def test_the_folder_holds_every_document_once_in_its_split(
         lines = [line for text in split_texts for line in text.lower().split("\n")]
         assert sorted(lines_of(tokens, vocabulary)) == sorted(lines)
     assert index.vocabulary_sha256 == vocabulary.sha256
+    assert len(index.splits["train"].shards) == FILES  # each file is one block, for one shard
 
 
 def test_only_the_last_row_of_a_shard_is_padded(prepared: Path) -> None:
@@ -120,7 +121,6 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     assert 0 < len(finished) < FILES
     with pytest.raises(UserError, match="not a finished folder"):
         rows.read_index(folder)
-    time.sleep(0.5)  # the workers notice that their command is gone
     before = {path: path.stat().st_mtime_ns for path in finished}
     prepare(settings, folder, worker_count=1)
     assert contents(folder) == contents(prepared)

@@ -15,6 +15,7 @@ run it again: finished shards are kept, and the result is the same.
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -65,11 +66,14 @@ def run(arguments: argparse.Namespace) -> None:
         cache=arguments.cache,
     )
     start = time.monotonic()
-    with tqdm(unit="shard") as bar:
+    # A line in a log file now and then, a lively bar on a terminal.
+    seconds = 0.5 if sys.stderr.isatty() else 30
+    with tqdm(unit="shard", mininterval=seconds, miniters=0) as bar:
 
         def show(done: int, shards: int, tokens: int) -> None:
-            bar.total, bar.n = shards, done
-            bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens")
+            bar.total = shards
+            bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
+            bar.update(done - bar.n)
 
         outcome = prepare(settings, arguments.out, arguments.workers, show)
     for name, split in outcome.index.splits.items():

@@ -10,6 +10,7 @@
 import argparse
 from pathlib import Path
 
+from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.data.vocabulary import DEFAULT_SIZE, Vocabulary, train_vocabulary
 from tupe_jax.errors import UserError
@@ -51,8 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     components = parse_task(arguments.task or f"text:{arguments.text}", arguments.seed)
     lines = sample_lines(components, cleaning, arguments.lines, arguments.seed)
     model = train_vocabulary(lines, arguments.size)
-    unfinished = arguments.out.with_name(f"{arguments.out.name}.tmp")
-    unfinished.write_bytes(model)
-    unfinished.replace(arguments.out)
+    with complete_file(arguments.out) as unfinished:
+        unfinished.write_bytes(model)
     vocabulary = Vocabulary.load(arguments.out)
     print(f"{arguments.out}: {vocabulary.size:,} pieces, sha256 {vocabulary.sha256}")

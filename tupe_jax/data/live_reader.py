@@ -17,7 +17,9 @@ import numpy as np
 import seqio
 from numpy.typing import NDArray
 
+from tupe_jax.data.graph import elements
 from tupe_jax.data.reader import Batch, Share, State, check_same_stream, spread_seed
+from tupe_jax.data.tasks import RowConverter
 from tupe_jax.data.tensorflow_on_cpu import tf
 from tupe_jax.errors import UserError
 
@@ -30,9 +32,11 @@ def rows_of_task(task: seqio.Task | seqio.Mixture, split: str, length: int) -> R
 
     (A mixture of single passes would end with the rows of its largest part only.)
     """
-    return lambda seed: task.get_dataset(
-        sequence_length={"tokens": length},
-        split=split,
+    return lambda seed: seqio.get_dataset(
+        task,
+        task_feature_lengths={"tokens": length},
+        feature_converter=RowConverter(),
+        dataset_split=split,
         shuffle=True,
         seed=seed,
         num_epochs=1 if isinstance(task, seqio.Task) else None,
@@ -114,4 +118,4 @@ class LiveReader:
             .batch(self._batch_size)  # Only to cross from TensorFlow to numpy less often.
             .prefetch(2)
         )
-        return itertools.chain.from_iterable(batches.as_numpy_iterator())
+        return itertools.chain.from_iterable(elements(batches))

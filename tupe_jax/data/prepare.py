@@ -14,10 +14,9 @@ Rows are not shuffled here: the reader of prepared rows shuffles all of them ane
 """
 
 import json
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ import seqio
 from numpy.typing import NDArray
 
 from tupe_jax.data import rows, workers
+from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.graph import elements
 from tupe_jax.data.packing import DOCUMENTS, TOKENS
 from tupe_jax.data.plan import Part, Settings, divide
@@ -140,10 +140,11 @@ def make_part(
     )
     held_out = list(batches(VALIDATION)) if part.first_pass else []
     none = np.zeros([0, settings.length], np.int32)
-    _write(
-        folder / UNFINISHED / f"{part.number:05d}.npy",
-        lambda file: np.save(file, np.concatenate([none, *(each[TOKENS] for each in held_out)])),
-    )
+    with (
+        complete_file(folder / UNFINISHED / f"{part.number:05d}.npy") as unfinished,
+        unfinished.open("wb") as file,
+    ):
+        np.save(file, np.concatenate([none, *(each[TOKENS] for each in held_out)]))
     done = Done(
         rows=shard.rows,
         bytes=shard.bytes,
@@ -231,16 +232,18 @@ def _finish(folder: Path, settings: Settings, vocabulary: Vocabulary, count: int
             ),
         },
     )
-    for name in _files_without_rows(folder, index):
-        (folder / name).unlink()
+    _delete_unlisted_files(folder, index)
     rows.write_index(folder, index)
     shutil.rmtree(folder / UNFINISHED)
     return index
 
 
-def _files_without_rows(folder: Path, index: rows.Index) -> Sequence[str]:
+def _delete_unlisted_files(folder: Path, index: rows.Index) -> None:
+    """Delete shards without rows, and what killed processes have left."""
     listed = {shard.file for split in index.splits.values() for shard in split.shards}
-    return [path.name for path in folder.glob("*.array_record") if path.name not in listed]
+    for path in folder.glob("*.array_record*"):
+        if path.name not in listed:
+            path.unlink()
 
 
 def _record(folder: Path, number: int) -> Path:
@@ -248,14 +251,5 @@ def _record(folder: Path, number: int) -> Path:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    _write(path, lambda file: file.write(json.dumps(content, indent=2).encode()))
-
-
-def _write(path: Path, write: Callable[[Any], object]) -> None:
-    """Write a file that takes its name only when it is complete on disk."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    with unfinished.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    with complete_file(path) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2), encoding="utf-8")

@@ -9,7 +9,6 @@ and half the bandwidth of a pod's input), else uint32.
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import ArrayLike, NDArray
 
+from tupe_jax.data.atomic import complete_file
 from tupe_jax.errors import UserError
 
 FORMAT = 1
@@ -97,29 +97,21 @@ def decode_rows(records: Sequence[bytes], dtype: DtypeName, length: int) -> NDAr
 
 def write_shard(path: Path, rows: Iterable[ArrayLike], dtype: DtypeName) -> Shard:
     """Write all rows to one file, which takes its name only when it is complete."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    writer = ArrayRecordWriter(str(unfinished), WRITER_OPTIONS)
     count = 0
-    for row in rows:
-        writer.write(encode_row(row, dtype))
-        count += 1
-    writer.close()
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())  # a name must not survive a power cut that its rows do not
-    unfinished.replace(path)
+    with complete_file(path) as unfinished:
+        writer = ArrayRecordWriter(str(unfinished), WRITER_OPTIONS)
+        for row in rows:
+            writer.write(encode_row(row, dtype))
+            count += 1
+        writer.close()
     return Shard(file=path.name, rows=count, bytes=path.stat().st_size)
 
 
 def write_index(folder: Path, index: Index) -> None:
     """Declare the folder finished. All shards must be complete on disk before this call."""
     content = {"format": FORMAT, **asdict(index), "dtype": index.dtype}
-    unfinished = folder / f"{INDEX_FILE}.tmp"
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(folder / INDEX_FILE)
+    with complete_file(folder / INDEX_FILE) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_index(folder: Path) -> Index:

@@ -16,7 +16,6 @@ from tupe_jax.data.builtin.plan import (
     Tense,
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn
-from tupe_jax.data.builtin.verb_group import BE
 
 _STATEMENTS = Urn(
     [("simple", 58), ("compound", 12), ("shared", 10), ("complex", 12), ("existential", 8)]
@@ -47,9 +46,9 @@ class Narrator:
         if draw() < 0.6:
             self._add_named_person()
         for _ in range(1 + int(draw() * 3)):
-            self._clauses.add_entity(kinds_of("person"))
+            self._clauses.participants.add_entity(kinds_of("person"))
         if draw() < (0.5 if "beast" in self._phrases.topic.agent_kinds else 0.1):
-            self._clauses.add_entity(kinds_of("animal"))
+            self._clauses.participants.add_entity(kinds_of("animal"))
 
     def _add_named_person(self) -> None:
         gender = "m" if self._draw() < 0.5 else "f"
@@ -91,7 +90,7 @@ class Narrator:
     def _shared_subject(self, first: Clause) -> Clause | Compound:
         """Feeds the horses and cleans the barn."""
         agent = first.agent
-        if first.voice != "active" or agent is None or first.verb is BE:
+        if first.voice != "active" or agent is None or first.verb.is_be:
             return first
         verbs = self._phrases.topic.verbs("transitive", self._discourse.noun(agent).kind)
         if not verbs:
@@ -100,7 +99,7 @@ class Narrator:
         second = Clause(
             verb,
             agent,
-            self._clauses.patient(verb, agent),
+            self._clauses.participants.patient(verb, agent),
             tense=first.tense,
             aspect="simple" if verb.stative else first.aspect,
             modal=first.modal,
@@ -122,7 +121,7 @@ class Narrator:
             noun = phrases.noun(kinds_of("person", "animal"))
         else:
             noun = phrases.noun(kinds_of("thing", "edible", "plant"))
-        plural = phrases.is_plural(noun)
+        plural = phrases.draw_plural(noun)
         if plural:
             determiner = _INDEFINITE_PLURAL.draw(draw)
         else:

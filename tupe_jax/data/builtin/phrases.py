@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tupe_jax.data.builtin.lexicon import Adjective, Noun, Topic, Verb, lexicon
+from tupe_jax.data.builtin.lexicon import Adjective, Noun, Topic, lexicon
 from tupe_jax.data.builtin.plan import (
     Adverb,
     Clause,
@@ -16,6 +16,7 @@ from tupe_jax.data.builtin.plan import (
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn, zipf
 from tupe_jax.data.builtin.verb_group import BE
+from tupe_jax.data.builtin.voice import may_be_passive
 
 _SINGULAR = Urn(
     [("the", 46), ("a", 40), ("this", 5), ("that", 3), ("every", 4), ("each", 2)],
@@ -108,7 +109,7 @@ class Phrases:
                 return (first, second)
         return (first,)
 
-    def is_plural(self, noun: Noun) -> bool:
+    def draw_plural(self, noun: Noun) -> bool:
         """A number for the noun."""
         return self._draw() < _PLURAL_RATE and noun.countable
 
@@ -116,7 +117,7 @@ class Phrases:
         """Any noun phrase with a noun of the kinds; `may_branch` allows clauses and PPs inside."""
         draw = self._draw
         noun = self.noun(kinds)
-        plural = self.is_plural(noun)
+        plural = self.draw_plural(noun)
         urn = _PLURAL if plural else (_SINGULAR if noun.countable else _MASS)
         phrase = NounPhrase(noun, plural, urn.draw(draw), self.adjectives(noun))
         return self.branch(phrase) if may_branch else phrase
@@ -184,8 +185,3 @@ class Phrases:
             return Relative(pronoun, clause, "patient")
         clause = Clause(BE, gap, tense=tense, complement=Property(self.adjective(head.noun)))
         return Relative(pronoun, clause, "agent")
-
-
-def may_be_passive(verb: Verb) -> bool:
-    """Whether the verb has a passive that people say."""
-    return verb.frame in ("transitive", "ditransitive", "dative") and not verb.preposition

@@ -131,41 +131,9 @@ class _Writer:
         infinitive: bool = False,
     ) -> Skeleton:
         """The verb phrase. `subject` and `gap` are roles whose words stand elsewhere."""
-        words = self.words
-        verb, voice = clause.verb, clause.voice
-        layers = verb_group(
-            verb,
-            clause.tense,
-            clause.aspect,
-            "to" if infinitive else clause.modal,
-            voice != "active",
-            clause.negated and not infinitive,
-            is_plural(_subject(clause)),
-        )
-        outer: list[Skeleton] = []
-        last = len(layers) - 1
-        front: Skeleton = ()
-        for index, layer in enumerate(layers):
-            head: Skeleton = layer.tags if not (infinitive and index == 0) else ("TO",)
-            if clause.frequency and index == 0:
-                if last or verb is BE:
-                    words += layer.words
-                    words.append(clause.frequency)
-                    head = (*head, ("ADVP", "RB"))
-                else:
-                    words.append(clause.frequency)
-                    words += layer.words
-                    head = (("ADVP", "RB"), *head)
-            else:
-                words += layer.words
-            if index == last:
-                front = head
-            else:
-                outer.append(head)
-        verb_position = (
-            len(words) - 1
-        )  # the main verb ends the group, but for BE, which has no roles
-
+        voice = clause.voice
+        heads = self.verbs(clause, infinitive)
+        verb_position = len(self.words) - 1
         spans: dict[str, Span] = {subject_role(voice): subject}
         if gap is not None:
             spans[gap[0]] = gap[1]
@@ -174,16 +142,39 @@ class _Writer:
             children.append(self.complement(clause, subject))
         for adjunct in clause.adjuncts:
             children.append(self.adjunct(adjunct))
-        if verb is not BE:
-            self.roles.append(
-                Predicate(
-                    verb_position, spans.get("agent"), spans.get("patient"), spans.get("recipient")
-                )
-            )
-        tree: Skeleton = ("VP", *front, *children)
-        for head in reversed(outer):
-            tree = ("VP", *head, tree)
+        if not clause.verb.is_be:
+            agent, patient = spans.get("agent"), spans.get("patient")
+            self.roles.append(Predicate(verb_position, agent, patient, spans.get("recipient")))
+        tree: Skeleton = ("VP", *heads.pop(), *children)
+        while heads:
+            tree = ("VP", *heads.pop(), tree)
         return tree
+
+    def verbs(self, clause: Clause, infinitive: bool) -> list[Skeleton]:
+        """The verb and its auxiliaries: what each VP begins with, from the outside in."""
+        first, *others = verb_group(
+            clause.verb,
+            clause.tense,
+            clause.aspect,
+            "to" if infinitive else clause.modal,
+            clause.voice != "active",
+            clause.negated and not infinitive,
+            is_plural(_subject(clause)),
+        )
+        words, often = self.words, clause.frequency
+        heads: list[Skeleton] = [first.tags]
+        if not often:
+            words += first.words
+        elif others or clause.verb.is_be:
+            words += (*first.words, often)  # has often fed, is often old
+            heads[0] = (*first.tags, ("ADVP", "RB"))
+        else:
+            words += (often, *first.words)  # often feeds
+            heads[0] = (("ADVP", "RB"), *first.tags)
+        for words_of_layer, tags in others:
+            words += words_of_layer
+            heads.append(tags)
+        return heads
 
     def arguments(self, clause: Clause, spans: dict[str, Span]) -> list[Skeleton]:
         """Objects and the by-phrase, in order, without those whose words stand elsewhere."""

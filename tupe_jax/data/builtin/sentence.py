@@ -94,6 +94,7 @@ class Sentence:
 def spell(words: Sequence[str]) -> str:
     """Words and punctuation marks as running text that begins with a capital letter."""
     text = " ".join(words).replace(" ,", ",").replace(" .", ".").replace(" 's", "'s")
+    text = text.replace(" can not ", " cannot ")
     return text[0].upper() + text[1:]
 
 

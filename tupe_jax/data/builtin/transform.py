@@ -3,7 +3,6 @@
 Only the grammar can do this, since verbs, articles and pronouns change their form with it.
 """
 
-from tupe_jax.data.builtin.phrases import may_be_passive
 from tupe_jax.data.builtin.plan import (
     Clause,
     Complex,
@@ -12,11 +11,11 @@ from tupe_jax.data.builtin.plan import (
     Name,
     NounPhrase,
     Phrase,
-    Pronoun,
     Statement,
 )
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.sentence import Sentence
+from tupe_jax.data.builtin.voice import is_bound, other_voice
 
 
 def swap_roles(sentence: Sentence) -> Sentence | None:
@@ -28,8 +27,11 @@ def swap_roles(sentence: Sentence) -> Sentence | None:
     clause = main_clause(sentence.plan)
     if clause is None:
         return None
-    exchanged = exchange(clause)
-    return None if exchanged is None else realise(with_main_clause(sentence.plan, exchanged))
+    exchanged = _exchange(clause)
+    if exchanged is None:
+        return None
+    swapped = realise(with_main_clause(sentence.plan, exchanged))
+    return None if swapped.words == sentence.words else swapped
 
 
 def change_voice(sentence: Sentence) -> Sentence | None:
@@ -41,29 +43,15 @@ def change_voice(sentence: Sentence) -> Sentence | None:
     return None if changed is None else realise(with_main_clause(sentence.plan, changed))
 
 
-def exchange(clause: Clause) -> Clause | None:
+def _exchange(clause: Clause) -> Clause | None:
     """The clause with agent and patient exchanged, if that makes sense."""
     agent, patient, verb = clause.agent, clause.patient, clause.verb
-    if agent is None or patient is None or agent == patient:
+    if agent is None or patient is None:
         return None
     fits = _kinds(agent) <= verb.patients and _kinds(patient) <= verb.agents
-    if not fits or _is_bound(agent) or _is_bound(patient):
+    if not fits or is_bound(agent) or is_bound(patient):
         return None
     return clause._replace(agent=patient, patient=agent)
-
-
-def other_voice(clause: Clause) -> Clause | None:
-    """The clause in the other voice."""
-    agent, patient = clause.agent, clause.patient
-    if agent is None or patient is None or not may_be_passive(clause.verb):
-        return None
-    if clause.voice != "active":
-        return clause._replace(voice="active")
-    if clause.aspect == "progressive" and clause.modal:
-        return None
-    if _is_bound(patient) or (isinstance(agent, NounPhrase) and agent.determiner == "no"):
-        return None
-    return clause._replace(voice="recipient_passive" if clause.recipient_first else "passive")
 
 
 def main_clause(statement: Statement) -> Clause | None:
@@ -92,17 +80,3 @@ def _kinds(phrase: Phrase) -> frozenset[str]:
     if isinstance(phrase, Name) or phrase.which in ("m", "f"):
         return frozenset({"person"})
     return frozenset({"unknown"})
-
-
-def _is_bound(phrase: Phrase) -> bool:
-    """Whether the phrase has to stand where it does: himself, her horse, any horses."""
-    if isinstance(phrase, Coordination):
-        return _is_bound(phrase.left) or _is_bound(phrase.right)
-    if isinstance(phrase, NounPhrase):
-        return isinstance(phrase.owner, Pronoun) or phrase.determiner in (
-            "any",
-            "no",
-            "another",
-            "other",
-        )
-    return isinstance(phrase, Pronoun) and phrase.reflexive

@@ -21,7 +21,7 @@ class Layer(NamedTuple):
 
 def finite(verb: Verb, tense: Tense, plural: bool) -> tuple[str, str]:
     """The form that agrees with the subject, and its tag."""
-    if verb is BE:
+    if verb.is_be:
         word = {"present": ("is", "are"), "past": ("was", "were")}[tense][plural]
     elif tense == "past":
         word = verb.past
@@ -51,12 +51,12 @@ def verb_group(
         chain.append((BE, "VBG"))
     if passive:
         chain.append((BE, "VBN"))
-    if negated and not chain and not modal and verb is not BE:
+    if negated and not chain and not modal and not verb.is_be:
         chain.append((_DO, "VB"))
     layers: list[Layer] = []
     form = ""
     if modal:
-        layers.append(Layer((modal,), ("MD",)))
+        layers.append(Layer((modal,), ("TO" if modal == "to" else "MD",)))
         form = "VB"
     for link, next_form in [*chain, (verb, "")]:
         word, tag = _form(link, form) if form else finite(link, tense, plural)

@@ -59,6 +59,11 @@ class Verb:
     stative: bool = False
     polarity: int = 0
 
+    @property
+    def is_be(self) -> bool:
+        """Whether this is the copula; not by identity, which would be lost in another process."""
+        return self.base == "be"
+
     @cached_property
     def third_person(self) -> str:
         return morphology.third_person(self.base)

@@ -13,9 +13,9 @@ from tupe_jax.data.builtin.sentence import spell
 from tupe_jax.data.builtin.tasks import mistakes
 from tupe_jax.data.builtin.tasks.example import Example
 
-LABELS = 2  # 0: not English, 1: English
+LABELS = ("unacceptable", "acceptable")
 _SENTENCES_TRIED = 40
-_MISTAKES = Urn(
+_MISTAKES: Urn[mistakes.Mistake] = Urn(
     [
         (mistakes.agreement, 25),
         (mistakes.determiner, 12),

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tupe_jax.data.builtin.lexicon import Adjective, Noun, Verb, lexicon
-from tupe_jax.data.builtin.phrases import Phrases, kinds_of, may_be_passive, time_phrases
+from tupe_jax.data.builtin.phrases import Phrases, kinds_of, time_phrases
 from tupe_jax.data.builtin.plan import Adjunct, Clause, NounPhrase, Property
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
-from tupe_jax.data.builtin.tasks.example import Example, say, scene
+from tupe_jax.data.builtin.tasks.example import Example, say, scene, two_way_verbs
 from tupe_jax.data.builtin.verb_group import BE
+from tupe_jax.data.builtin.voice import may_be_passive
 
-LABELS = 3
-ENTAILMENT, NEUTRAL, CONTRADICTION = range(LABELS)
+LABELS = ("entailment", "neutral", "contradiction")
+ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
+_DRAWS_PER_FAMILY = 20
 
 
 class Pair(NamedTuple):
@@ -27,11 +29,12 @@ class Pair(NamedTuple):
 
 def example(draw: Draw, label: int) -> Example | None:
     """One pair with the label, or None when this draw leads nowhere."""
-    pair = _FAMILIES.draw(draw)(draw, label)
-    if pair is None:
-        return None
-    premise, hypothesis = say(pair.premise), say(pair.hypothesis)
-    return None if premise == hypothesis else Example(premise, hypothesis, label)
+    family = _FAMILIES.draw(draw)
+    for _ in range(_DRAWS_PER_FAMILY):  # or families that fail often would be rare
+        pair = family(draw, label)
+        if pair is not None:
+            return Example(say(pair.premise), say(pair.hypothesis), label)
+    return None
 
 
 # ---- more and less special statements
@@ -80,9 +83,9 @@ class _Truth(NamedTuple):
 def _premise(draw: Draw, label: int, hypothesis_negated: bool) -> _Truth:
     """What to say so that the middle version, said or denied, has the label.
 
-    The special version implies the middle one, which implies the general one; for denials it is the
-    other way round. The other two leave the middle one open. Neutral premises come in all four forms,
-    so that the premise alone does not tell them.
+    The special version implies the middle one, which implies the general one; for denials it is
+    the other way round. The other two leave the middle one open. Neutral premises come in all four
+    forms, so that the premise alone does not tell them.
     """
     decisive = (_Truth(0, False), _Truth(2, True))  # these say that the middle is true, or false
     open_ones = (_Truth(2, False), _Truth(0, True))
@@ -172,9 +175,7 @@ def _detail(draw: Draw, phrases: Phrases, noun: Noun) -> _Detail:
 def _role_family(draw: Draw, label: int) -> Pair | None:
     """The farmer saw the girl / the girl was (not) seen by the farmer / she saw him."""
     phrases = scene(draw)
-    verb = phrases.topic.verbs("transitive", "person").draw(draw)
-    if not may_be_passive(verb) or "person" not in verb.patients:
-        return None
+    verb = two_way_verbs(phrases.topic, "transitive", "person").draw(draw)
     one, two = phrases.noun(kinds_of("person")), phrases.noun(kinds_of("person"))
     if one is two:
         return None
@@ -242,14 +243,14 @@ def _property_family(draw: Draw, label: int) -> Pair | None:
     noun = phrases.noun(kinds_of("person", "animal"))
     pairs = _opposites(phrases, noun)
     verbs = phrases.topic.verbs("transitive" if draw() < 0.6 else "intransitive", noun.kind)
-    if len(pairs) < 2 or not verbs:
+    if not pairs or not verbs:
         return None
     said = pick(draw, pairs)
     negated = draw() < 0.5
+    others = [pair for pair in pairs if not {*pair} & {*said}]
+    if not others:
+        return None
     if label == NEUTRAL:
-        others = [pair for pair in pairs if not {*pair} & {*said}]
-        if not others:
-            return None
         known = pick(draw, others)[0]
     else:
         known = said[0] if negated == (label == CONTRADICTION) else said[1]

@@ -12,13 +12,19 @@ from tupe_jax.errors import UserError
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 _Maker = Callable[[Draw, int], Example | None]
-_TASKS: dict[str, tuple[int, _Maker]] = {
-    "builtin_cola": (acceptability.LABELS, acceptability.example),
-    "builtin_sst": (sentiment.LABELS, sentiment.example),
-    "builtin_paraphrase": (paraphrase.LABELS, paraphrase.example),
-    "builtin_nli": (inference.LABELS, inference.example),
+_MAKERS: dict[str, _Maker] = {
+    "builtin_cola": acceptability.example,
+    "builtin_sst": sentiment.example,
+    "builtin_paraphrase": paraphrase.example,
+    "builtin_nli": inference.example,
 }
-TASKS = tuple(_TASKS)
+# The names of each task's labels; an example holds the position of its own.
+LABELS: dict[str, tuple[str, ...]] = {
+    "builtin_cola": acceptability.LABELS,
+    "builtin_sst": sentiment.LABELS,
+    "builtin_paraphrase": paraphrase.LABELS,
+    "builtin_nli": inference.LABELS,
+}
 
 
 def labelled(task: str, split: str, seed: int, count: int) -> list[Example]:
@@ -26,18 +32,17 @@ def labelled(task: str, split: str, seed: int, count: int) -> list[Example]:
 
     The words of an example decide its split: splits have none in common, whatever the seeds.
     """
-    if task not in _TASKS:
-        raise UserError(f"no built-in task {task!r}; there are {', '.join(TASKS)}")
+    if task not in LABELS:
+        raise UserError(f"no built-in task {task!r}; there are {', '.join(LABELS)}")
     if split not in SPLITS:
         raise UserError(f"no split {split!r} of {task}; there are {', '.join(SPLITS)}")
-    number_of_labels, make = _TASKS[task]
     examples: list[Example] = []
     seen: set[tuple[str, str | None]] = set()
     while len(examples) < count:
         draw = stream(task, split, seed, len(examples))
         # Labels come in shuffled blocks that hold each label once.
-        for label in shuffled(draw, range(number_of_labels)):
-            example = _next(draw, make, label, split, seen)
+        for label in shuffled(draw, range(len(LABELS[task]))):
+            example = _next(draw, _MAKERS[task], label, split, seen)
             seen.add((example.sentence1, example.sentence2))
             examples.append(example)
     return examples[:count]

@@ -4,7 +4,7 @@ Care is taken that the result is wrong under every reading: `the fish swim` is r
 `she read` for `she reads`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from tupe_jax.data.builtin.lexicon import Noun, Verb, lexicon
@@ -14,6 +14,8 @@ from tupe_jax.data.builtin.random_stream import Draw, pick
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.sentence import Sentence
 from tupe_jax.data.builtin.transform import main_clause, with_main_clause
+
+Mistake = Callable[[Phrases, Draw, Sentence], Sequence[str] | None]
 
 _AUXILIARY_NUMBER = {"is": "are", "was": "were", "has": "have", "does": "do"}
 _SINGULAR_DETERMINERS = frozenset({"a", "an", "this", "that", "every", "each", "another"})
@@ -65,10 +67,16 @@ def _noun_numbers() -> dict[str, str]:
 @cache
 def _wrong_forms() -> dict[str, dict[str, str]]:
     """By tag: a verb form that an auxiliary asks for -> one that it can not have."""
+    sections = lexicon().sections.values()
+    adjectives = {
+        a.word for section in sections for line in section.adjectives.values() for a in line
+    }
+    adjectives |= {"open", "close"}
+    verbs = [verb for verb in _verbs() if verb.base not in adjectives]  # "is open" is right
     return {
         "VB": {verb.base: verb.third_person for verb in _verbs()},
-        "VBG": {verb.gerund: verb.base for verb in _verbs()},
-        "VBN": {verb.participle: verb.base for verb in _verbs() if verb.participle != verb.base},
+        "VBG": {verb.gerund: verb.base for verb in verbs},
+        "VBN": {verb.participle: verb.base for verb in verbs if verb.participle != verb.base},
     }
 
 
@@ -105,7 +113,8 @@ def determiner(phrases: Phrases, draw: Draw, sentence: Sentence) -> Sequence[str
     wrong: list[int] = []
     for start, word in enumerate(words):
         wanted = "NN" if word in _SINGULAR_DETERMINERS else "NNS"
-        if word not in _SINGULAR_DETERMINERS | _PLURAL_DETERMINERS or tags[start] == "WDT":
+        known = word in _SINGULAR_DETERMINERS or word in _PLURAL_DETERMINERS
+        if not known or tags[start] not in ("DT", "JJ", "CD"):
             continue
         end = start + 1
         while tags[end] == "JJ":

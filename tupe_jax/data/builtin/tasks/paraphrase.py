@@ -5,16 +5,14 @@ voice, the other order of objects, a setting moved to the front. Where the answe
 or their adjectives have changed places besides. So the words alone say nothing; only order does.
 """
 
-from functools import cache
-
-from tupe_jax.data.builtin.lexicon import Frame, Noun, Topic, Verb
-from tupe_jax.data.builtin.phrases import Phrases, may_be_passive, time_phrases
+from tupe_jax.data.builtin.lexicon import Noun
+from tupe_jax.data.builtin.phrases import Phrases, time_phrases
 from tupe_jax.data.builtin.plan import Clause, NounPhrase, Statement, Voice
-from tupe_jax.data.builtin.random_stream import Draw, Urn, pick, zipf
+from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.realise import realise
-from tupe_jax.data.builtin.tasks.example import Example, scene
+from tupe_jax.data.builtin.tasks.example import Example, scene, two_way_verbs
 
-LABELS = 2  # 0: another event, 1: the same event
+LABELS = ("different", "paraphrase")
 _ACTORS: Urn[str] = Urn([("person", 5), ("beast", 1)])
 
 
@@ -42,7 +40,7 @@ def example(draw: Draw, label: int) -> Example | None:
 def _event(draw: Draw, phrases: Phrases, kind: str) -> Clause | None:
     """Somebody does something to somebody, or gives somebody something."""
     gives = draw() < 0.3
-    verbs = _two_way_verbs(phrases.topic, "ditransitive" if gives else "transitive", kind)
+    verbs = two_way_verbs(phrases.topic, "ditransitive" if gives else "transitive", kind)
     if not verbs:
         return None
     verb = verbs.draw(draw)
@@ -76,17 +74,6 @@ def _gift(draw: Draw, phrases: Phrases, clause: Clause) -> Clause:
     return clause._replace(
         patient=gift, recipient=clause.patient, recipient_first=first, voice=voice
     )
-
-
-@cache
-def _two_way_verbs(topic: Topic, frame: Frame, kind: str) -> Urn[Verb]:
-    """Verbs with a passive that take nouns of the kind on either side."""
-    suited = [
-        verb
-        for verb in topic.verbs(frame, kind).items
-        if may_be_passive(verb) and kind in (verb.recipients or verb.patients)
-    ]
-    return Urn(zipf(suited))
 
 
 def _participant(draw: Draw, phrases: Phrases, noun: Noun, plural: bool) -> NounPhrase:

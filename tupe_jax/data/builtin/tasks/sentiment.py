@@ -22,7 +22,7 @@ from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.tasks.example import Example, scene
 from tupe_jax.data.builtin.verb_group import BE
 
-LABELS = 2  # 0: blame, 1: praise
+LABELS = ("negative", "positive")
 _NEGATION_RATE = 0.4
 _SHAPES = Urn([("one", 45), ("and", 15), ("but", 20), ("although", 20)])
 
@@ -58,7 +58,7 @@ def _opinion(draw: Draw, phrases: Phrases, polarity: int) -> Clause | None:
         clause = _performance(draw, phrases, wanted)
     if clause is None or not negated:
         return clause
-    if draw() < 0.25 and clause.verb is not BE:
+    if draw() < 0.25 and not clause.verb.is_be:
         return clause._replace(frequency="never")
     return clause._replace(negated=True)
 
