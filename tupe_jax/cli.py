@@ -17,7 +17,10 @@ USER_ERROR_EXIT_CODE = 2
 
 @dataclass(frozen=True)
 class Command:
-    """A line of `tupe --help`; its module has `add_arguments(parser)` and `run(arguments)`."""
+    """A line of `tupe --help`.
+
+    Its module has `add_arguments(parser)` and `run(arguments)`, which may return an exit code.
+    """
 
     name: str
     summary: str
@@ -28,6 +31,7 @@ class Command:
 
 
 COMMANDS = (
+    Command("pretrain", "train a model on text, or go on where a run stopped"),
     Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
     Command("vocab", "train a vocabulary on a data task"),
     Command("prepare", "run a data task once and write its token rows"),
@@ -64,12 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    arguments = parser.parse_args(argv[1:])
+    # Settings of a config file are no arguments of the command: argparse would not know them.
+    overrides = [word for word in argv[1:] if word.startswith("--config.")]
+    arguments = parser.parse_args([word for word in argv[1:] if word not in overrides])
+    if overrides and not hasattr(arguments, "config"):
+        parser.error(f"{overrides[0]}: this command takes no config")
+    arguments.overrides = overrides
     try:
-        module.run(arguments)
+        exit_code: int | None = module.run(arguments)
     except UserError as error:
         if os.environ.get("TUPE_TRACEBACK"):
             raise
         print(f"tupe {command.name}: {error}", file=sys.stderr)
         return USER_ERROR_EXIT_CODE
-    return 0
+    return exit_code or 0

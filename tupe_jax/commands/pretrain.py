@@ -3,8 +3,8 @@
   tupe pretrain
   tupe pretrain --config=tupe_r:tiny --workdir=runs/tupe_r --config.train.steps=1000
 
-Without arguments: the quick start, a small TUPE-R on the built-in corpus, in a few minutes. A config
-is a file or the name of a shipped one, with `:form`; any of its settings can be set as
+Without arguments: the quick start, a small TUPE-R on the built-in corpus, in a few minutes.
+A config is a file or the name of a shipped one, with `:form`; any of its settings can be set as
 --config.section.key=value. Vocabulary and rows are made in the work directory if the config names
 none. The same command goes on from the newest checkpoint; SIGTERM or Ctrl-C saves first and exits
 with code 75.

@@ -10,12 +10,9 @@
 import argparse
 from pathlib import Path
 
-from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
-from tupe_jax.data.vocabulary import DEFAULT_SIZE, Vocabulary, train_vocabulary
+from tupe_jax.data.vocabulary import DEFAULT_LINES, DEFAULT_SIZE
 from tupe_jax.errors import UserError
-
-DEFAULT_LINES = 2_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +43,14 @@ def run(arguments: argparse.Namespace) -> None:
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.sampling import sample_lines
-    from tupe_jax.data.tasks import parse_task
+    from tupe_jax.data.make_vocabulary import make_vocabulary
 
-    components = parse_task(arguments.task or f"text:{arguments.text}", arguments.seed)
-    lines = sample_lines(components, cleaning, arguments.lines, arguments.seed)
-    model = train_vocabulary(lines, arguments.size)
-    with complete_file(arguments.out) as unfinished:
-        unfinished.write_bytes(model)
-    vocabulary = Vocabulary.load(arguments.out)
+    vocabulary = make_vocabulary(
+        arguments.task or f"text:{arguments.text}",
+        arguments.out,
+        size=arguments.size,
+        cleaning=cleaning,
+        seed=arguments.seed,
+        lines=arguments.lines,
+    )
     print(f"{arguments.out}: {vocabulary.size:,} pieces, sha256 {vocabulary.sha256}")

@@ -6,9 +6,7 @@ from pathlib import Path
 from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.sampling import sample_lines
 from tupe_jax.data.tasks import parse_task
-from tupe_jax.data.vocabulary import Vocabulary, train_vocabulary
-
-DEFAULT_LINES = 2_000_000
+from tupe_jax.data.vocabulary import DEFAULT_LINES, Vocabulary, train_vocabulary
 
 
 def make_vocabulary(

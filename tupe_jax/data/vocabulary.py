@@ -20,6 +20,7 @@ PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
 SPECIAL_PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 
 DEFAULT_SIZE = 32_768
+DEFAULT_LINES = 2_000_000
 
 # These are in every vocabulary, however rare. Other characters are there if they are among the most
 # frequent ones that make up COVERAGE of the text: on the web the rest is thousands of characters of
@@ -70,6 +71,10 @@ class Vocabulary:
     def encode_lines(self, lines: list[str]) -> list[list[int]]:
         """Encode many lines in one call, on this thread."""
         return list(self._model.Encode(lines, num_threads=1))
+
+    def starts_word(self) -> list[bool]:
+        """For each piece, whether a word begins with it: SentencePiece marks those with U+2581."""
+        return [self._model.IdToPiece(i).startswith("\u2581") for i in range(self.size)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; [PAD], [CLS], [SEP] and [MASK] leave no trace in it."""

@@ -34,7 +34,7 @@ SAMPLE_ROWS = 4096
 
 
 def open_corpus(config: Config, workdir: Path, say: Callable[[str], None]) -> Corpus:
-    """Open the data of a config; train the vocabulary and prepare the rows if they are not there."""
+    """Open the data of a config; make the vocabulary and the rows if they are not there."""
     vocabulary = _vocabulary(config, workdir, say)
     if vocabulary.size != config.model.vocab_size:
         raise UserError(

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
+from tupe_jax.objectives.masking import MaskedRows
 from tupe_jax.parallel.mesh import batch_sharding
-from tupe_jax.training.state import random_key
+from tupe_jax.training.state import Params, random_key
 from tupe_jax.training.step import Mask
 
 Rows = NDArray[np.int32]
@@ -37,14 +38,17 @@ class Validation:
         self._batches = list(_batches(rows_NxS, size, config.model.pad_id))
         self._sharding = batch_sharding(mesh)
 
-        def sums_of(params: nnx.State, tokens_BxS: jax.Array, number: jax.Array) -> Sums:
-            masked = mask(tokens_BxS, random_key(config.seed, "validation", number))
-            return masked_lm_sums(nnx.merge(graph, params), masked, None)
+        def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedRows:
+            return mask(tokens_BxS, random_key(config.seed, "validation", number))
 
+        def sums_of(params: Params, tokens_BxS: jax.Array, number: jax.Array) -> Sums:
+            return masked_lm_sums(nnx.merge(graph, params), masked_batch(tokens_BxS, number), None)
+
+        self._mask: Callable[..., MaskedRows] = jax.jit(masked_batch)
         self._sums_of: Callable[..., Sums] = jax.jit(sums_of)
 
     def __call__(
-        self, params: nnx.State, stop_requested: Callable[[], bool]
+        self, params: Params, stop_requested: Callable[[], bool]
     ) -> dict[str, float] | None:
         """Validation metrics, or None if the run was asked to stop meanwhile."""
         totals: Any = None
@@ -58,6 +62,14 @@ class Validation:
             "valid_loss": float(totals.loss / totals.weight),
             "valid_accuracy": float(totals.correct / totals.weight),
         }
+
+    def targets(self) -> Rows:
+        """The hidden tokens of all validation rows, in one array: what a baseline has to guess."""
+        hidden = []
+        for number, tokens_BxS in enumerate(self._batches):
+            masked = jax.device_get(self._mask(tokens_BxS, jnp.int32(number)))
+            hidden.append(masked.targets_BxM[masked.weights_BxM > 0])
+        return np.concatenate(hidden)
 
 
 def _batches(rows_NxS: Rows, size: int, pad_id: int) -> Iterator[Rows]:

@@ -7,13 +7,14 @@ file, which is cut back to that step.
 """
 
 import dataclasses
+import sys
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -36,7 +37,7 @@ from tupe_jax.training.progress import Progress
 from tupe_jax.training.schedule import learning_rate
 from tupe_jax.training.speed import Speedometer
 from tupe_jax.training.spikes import SpikeDetector
-from tupe_jax.training.state import plan_state
+from tupe_jax.training.state import Params, TrainState, plan_state
 from tupe_jax.training.step import Mask, Metrics, make_train_step
 from tupe_jax.training.stop_signal import StopSignal
 
@@ -57,15 +58,15 @@ class Run:
     validation: Validation
 
 
-def pretrain(config: Config, workdir: Path, stop: StopSignal, progress: Progress) -> Run:
-    """Train from the newest checkpoint in the work directory, or from the start, to the last step."""
+def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
+    """Train from the newest checkpoint in the work directory, or from the start, to the end."""
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
     check_batch(config.train.batch_size, config.train.accumulate, mesh)
     _check_length(config)
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
     check_unchanged(checkpoints.peek_config(), config)
-    corpus = open_corpus(config, workdir, progress.say)
+    corpus = open_corpus(config, workdir, _say)
     mask = _masking(config, corpus)
 
     # ------------------------------------------------------------------ model, optimizer, state
@@ -88,10 +89,14 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal, progress: Progress
     stop.has_state = True
 
     # ------------------------------------------------------------------ compile
+    progress = Progress(config.train.steps, start=step)
     speed = Speedometer(
         tokens_per_step=config.train.batch_size * config.data.length,
         training_flops_per_token=training_flops_per_token(
-            config.model, config.data.length, scored_share=config.objective.mask_rate
+            config.model,
+            config.data.length,
+            scored_share=config.objective.mask_rate,
+            rows=config.train.batch_size // config.train.accumulate,
         ),
         device_kind=jax.devices()[0].device_kind,
         devices=jax.device_count(),
@@ -101,7 +106,6 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal, progress: Progress
         (config.train.batch_size, config.data.length), np.int32, sharding=rows
     )
     if step < config.train.steps:
-        progress.start(step)
         progress.status("compiling")
         with speed.pause("compile"):
             train_step = (
@@ -181,11 +185,12 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal, progress: Progress
             saved = step
 
     # ------------------------------------------------------------------ finish, or stop on request
-    if stop.requested and saved < step or began == step == 0:
+    if stop.requested and (saved < step or step == 0):
         save()
     read_metrics(up_to=step)
     checkpoints.close()
     writer.close()
+    progress.close()
     return Run(
         step=step,
         finished=step == config.train.steps,
@@ -196,9 +201,13 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal, progress: Progress
     )
 
 
-def _averaged_or_current(state: Any) -> nnx.State:
-    params: nnx.State = state.params if state.ema is None else state.ema
-    return params
+def _say(message: str) -> None:
+    if jax.process_index() == 0:
+        print(message, file=sys.stderr, flush=True)
+
+
+def _averaged_or_current(state: TrainState) -> Params:
+    return state.params if state.ema is None else state.ema
 
 
 def _schedule_steps(config: Config, corpus: Corpus) -> dict[str, int]:
@@ -225,7 +234,7 @@ def _masking(config: Config, corpus: Corpus) -> Mask:
         objective=config.objective,
         special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
         vocab_size=config.model.vocab_size,
-        starts_word_V=np.array(corpus.vocabulary.starts_word()) if by_word else None,
+        starts_word_V=jnp.array(corpus.vocabulary.starts_word()) if by_word else None,
     )
 
 

@@ -14,6 +14,8 @@ from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import tree_shardings
 
+Params = nnx.State[Any, Any]
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -22,9 +24,9 @@ class TrainState:
 
     step: jax.Array
     """int32: batches consumed so far, whether or not they led to an update."""
-    params: nnx.State
+    params: Params
     opt_state: optax.OptState
-    ema: nnx.State | None
+    ema: Params | None
     """An average of the weights, if `train.ema_decay` asks for it."""
     skipped: jax.Array
     """int32: batches without an update because loss or gradient was not finite."""
@@ -57,13 +59,12 @@ class StatePlan:
     @property
     def abstract_sharded(self) -> TrainState:
         """Shapes and shardings together, as a restore wants them."""
-        return jax.tree.map(
-            lambda shape, sharding: jax.ShapeDtypeStruct(
-                shape.shape, shape.dtype, sharding=sharding
-            ),
-            self.abstract,
-            self.shardings,
-        )
+
+        def both(shape: jax.ShapeDtypeStruct, sharding: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+        state: TrainState = jax.tree.map(both, self.abstract, self.shardings)
+        return state
 
 
 def plan_state(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> StatePlan:

@@ -12,7 +12,7 @@ from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
 from tupe_jax.objectives.masking import MaskedRows
-from tupe_jax.training.state import TrainState, random_key
+from tupe_jax.training.state import Params, TrainState, random_key
 
 Mask = Callable[[jax.Array, jax.Array], MaskedRows]
 """(tokens [B, S], key) -> rows with some tokens hidden."""
@@ -33,7 +33,7 @@ def make_train_step(
         key = random_key(config.seed, "dropout", state.step)
         total = masked.weights_BxM.sum()
 
-        def loss(params: nnx.State, rows: MaskedRows, key: jax.Array) -> tuple[jax.Array, Sums]:
+        def loss(params: Params, rows: MaskedRows, key: jax.Array) -> tuple[jax.Array, Sums]:
             sums = masked_lm_sums(nnx.merge(graph, params), rows, key)
             return sums.loss / total, sums
 
@@ -71,7 +71,7 @@ def make_train_step(
 
 def accumulate(
     gradient_of: Callable[..., tuple[Any, Sums]],
-    params: nnx.State,
+    params: Params,
     rows: MaskedRows,
     key: jax.Array,
     count: int,
@@ -100,9 +100,9 @@ def accumulate(
     return result
 
 
-def averaged(decay: float, average: nnx.State | None, params: nnx.State) -> nnx.State | None:
-    """decay * average + (1 - decay) * params."""
+def averaged(decay: float, average: Params | None, params: Params) -> Params | None:
+    """Move the average towards the params: decay * average + (1 - decay) * params."""
     if average is None:
         return None
-    moved: nnx.State = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+    moved: Params = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
     return moved

@@ -1,5 +1,6 @@
 """What a finished run shows: how much was learned, a few filled masks, and two pictures."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,5 +83,5 @@ def _examples(vocabulary: Vocabulary, rows_NxS: NDArray[np.int32]) -> Iterator[t
 def _sentences(row: NDArray[np.int32]) -> list[NDArray[np.int32]]:
     """The sentences that are in the row from their first word to their [SEP]."""
     ends = np.flatnonzero(row == SEP_ID)
-    between = [row[a + 1 : b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    between = [row[a + 1 : b] for a, b in itertools.pairwise(ends)]
     return [s for s in between if len(s) and not np.isin(s, (PAD_ID, CLS_ID)).any()]
