@@ -92,17 +92,8 @@ def test_word_frequencies_fall_like_those_of_real_text():
 def test_every_kind_of_construction_occurs():
     text = " ".join(d.text for d in sample()[:300])
     trees = " ".join(s.bracketed for d in sample()[:100] for s in d.sentences)
-    for piece in (
-        "There ",
-        "Although ",
-        " does not ",
-        " by the ",
-        " himself",
-        "'s ",
-        " who ",
-        "; ",
-    ):
-        assert (piece in text) == (piece != "; "), piece
+    for piece in ("There ", "Although ", " does not ", " by the ", " himself", "'s ", " who "):
+        assert piece in text, piece
     for label in ("SBAR", "WHNP", "ADVP", "ADJP", "PRP$", "POS", "(MD ", "(VBG ", "(VBN ", "(EX "):
         assert label in trees, label
 

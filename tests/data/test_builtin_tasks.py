@@ -18,7 +18,7 @@ PAIRS = ("builtin_paraphrase", "builtin_nli")
 
 @cache
 def sample(task: str, split: str) -> tuple[Example, ...]:
-    return tuple(labelled(task, split, seed=0, count=2400 if split == "train" else 600))
+    return tuple(labelled(task, split, seed=0, count=1800 if split == "train" else 480))
 
 
 def words(text: str | None) -> list[str]:
@@ -180,7 +180,7 @@ def test_quantifiers_follow_from_each_other_in_every_small_world():
         expected = ENTAILMENT if all(held) else NEUTRAL if any(held) else CONTRADICTION
         assert example.label == expected, example
         checked += 1
-    assert checked > 200
+    assert checked > 150
 
 
 def test_exchanged_roles_are_neutral_and_voice_changes_nothing():
@@ -198,7 +198,7 @@ def test_exchanged_roles_are_neutral_and_voice_changes_nothing():
             expected = ENTAILMENT if same_polarity else CONTRADICTION
         assert example.label == expected, example
         checked[expected] += 1
-    assert min(checked.values()) > 50
+    assert min(checked.values()) > 25
 
 
 @cache
@@ -262,7 +262,7 @@ def test_special_statements_imply_general_ones_and_denials_the_other_way_round()
         assert example.label == expected, example
         checked[premise_denies, hypothesis_denies, expected] += 1
     assert len(checked) == 8  # two labels for each of the four pairs of denials
-    assert min(checked.values()) > 50
+    assert min(checked.values()) > 25
 
 
 def test_what_somebody_is_like():
@@ -284,7 +284,7 @@ def test_what_somebody_is_like():
             expected = NEUTRAL
         assert example.label == expected, example
         checked[expected] += 1
-    assert min(checked.values()) > 50
+    assert min(checked.values()) > 25
 
 
 def test_sentiment_is_that_of_the_main_clause_turned_by_negation():
@@ -308,4 +308,4 @@ def test_sentiment_is_that_of_the_main_clause_turned_by_negation():
         sign = polarity[tokens[-1]] * (-1 if {"not", "never"} & {*tokens} else 1)
         assert example.label == (sign > 0), example
         checked += 1
-    assert checked > 600
+    assert checked > 400

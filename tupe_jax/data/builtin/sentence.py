@@ -92,7 +92,10 @@ class Sentence:
 
 
 def spell(words: Sequence[str]) -> str:
-    """Words and punctuation marks as running text that begins with a capital letter."""
+    """Words and punctuation marks as running text that begins with a capital letter.
+
+    As in the Penn Treebank, `cannot` and `farmer's` are two words each.
+    """
     text = " ".join(words).replace(" ,", ",").replace(" .", ".").replace(" 's", "'s")
     text = text.replace(" can not ", " cannot ")
     return text[0].upper() + text[1:]

@@ -11,9 +11,10 @@ from tupe_jax.data.builtin.lexicon import Adjective, Noun, Verb, lexicon
 from tupe_jax.data.builtin.phrases import Phrases, kinds_of, time_phrases
 from tupe_jax.data.builtin.plan import Adjunct, Clause, NounPhrase, Property
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
-from tupe_jax.data.builtin.tasks.example import Example, say, scene, two_way_verbs
+from tupe_jax.data.builtin.tasks.scene import say, scene, two_way_verbs
 from tupe_jax.data.builtin.verb_group import BE
 from tupe_jax.data.builtin.voice import may_be_passive
+from tupe_jax.data.examples import Example
 
 LABELS = ("entailment", "neutral", "contradiction")
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from tupe_jax.data.builtin.random_stream import Draw, shuffled, stream
 from tupe_jax.data.builtin.tasks import acceptability, inference, paraphrase, sentiment
-from tupe_jax.data.builtin.tasks.example import Example
+from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
 
 Split = Literal["train", "validation", "test"]

@@ -10,7 +10,8 @@ from tupe_jax.data.builtin.phrases import Phrases, time_phrases
 from tupe_jax.data.builtin.plan import Clause, NounPhrase, Statement, Voice
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.realise import realise
-from tupe_jax.data.builtin.tasks.example import Example, scene, two_way_verbs
+from tupe_jax.data.builtin.tasks.scene import scene, two_way_verbs
+from tupe_jax.data.examples import Example
 
 LABELS = ("different", "paraphrase")
 _ACTORS: Urn[str] = Urn([("person", 5), ("beast", 1)])

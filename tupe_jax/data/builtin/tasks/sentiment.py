@@ -19,8 +19,9 @@ from tupe_jax.data.builtin.plan import (
 )
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick, zipf
 from tupe_jax.data.builtin.realise import realise
-from tupe_jax.data.builtin.tasks.example import Example, scene
+from tupe_jax.data.builtin.tasks.scene import scene
 from tupe_jax.data.builtin.verb_group import BE
+from tupe_jax.data.examples import Example
 
 LABELS = ("negative", "positive")
 _NEGATION_RATE = 0.4

@@ -1,6 +1,5 @@
-"""What the four tasks share: an example, and the scene it is drawn from."""
+"""What the four tasks share: the scene that an example is drawn from."""
 
-from dataclasses import dataclass
 from functools import cache
 
 from tupe_jax.data.builtin.lexicon import Frame, Topic, Verb, topics
@@ -9,15 +8,6 @@ from tupe_jax.data.builtin.plan import Clause, Statement, Tense
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick, zipf
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.voice import may_be_passive
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A sentence or a pair of sentences, and the number of its label."""
-
-    sentence1: str
-    sentence2: str | None
-    label: int
 
 
 def scene(draw: Draw) -> Phrases:
