@@ -32,6 +32,12 @@ def from_mapping(cls: type[T], values: Settings, section: str) -> T:
     return cls(**arguments)
 
 
+def check_fields(config: Any, section: str) -> None:
+    """Check the types of a dataclass that may have been built by hand."""
+    for name, expected in typing.get_type_hints(type(config)).items():
+        _checked(getattr(config, name), expected, f"{section}.{name}")
+
+
 def _checked(value: Any, expected: Any, setting: str) -> Any:
     """`value` as `expected`; an int passes as a float, nothing else is converted."""
     origin, choices = typing.get_origin(expected), typing.get_args(expected)
@@ -39,14 +45,18 @@ def _checked(value: Any, expected: Any, setting: str) -> Any:
         if value not in choices:
             raise UserError(f"{setting}={value!r} is not one of {', '.join(map(repr, choices))}")
         return value
+    if origin is tuple and isinstance(value, list | tuple):  # JSON knows lists only
+        return tuple(_checked(item, choices[0], setting) for item in value)
     allowed = choices if origin in (typing.Union, types.UnionType) else (expected,)
     if float in allowed and type(value) is int:
         return float(value)
     # bool is an int to isinstance, but `num_layers=True` is a mistake.
     if not any(
-        type(value) is kind or (kind is not int and isinstance(value, kind)) for kind in allowed
+        type(value) is kind
+        or (kind is not int and isinstance(value, typing.get_origin(kind) or kind))
+        for kind in allowed
     ):
-        names = " or ".join(kind.__name__ for kind in allowed)
+        names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in allowed)
         raise UserError(f"{setting}={value!r} should be {names}, not {type(value).__name__}")
     return value
 
