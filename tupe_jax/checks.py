@@ -32,6 +32,12 @@ def from_mapping(cls: type[T], values: Settings, section: str) -> T:
     return cls(**arguments)
 
 
+def check_fields(config: Any, section: str) -> None:
+    """Check the types of a dataclass that may have been built by hand."""
+    for name, expected in typing.get_type_hints(type(config)).items():
+        _checked(getattr(config, name), expected, f"{section}.{name}")
+
+
 def _checked(value: Any, expected: Any, setting: str) -> Any:
     """`value` as `expected`; an int passes as a float, nothing else is converted."""
     origin, choices = typing.get_origin(expected), typing.get_args(expected)

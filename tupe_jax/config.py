@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tupe_jax.checks import from_mapping, one_of, require_positive
+from tupe_jax.checks import check_fields, from_mapping, one_of, require_positive
 from tupe_jax.errors import UserError
 
 Dtype = Literal["float32", "bfloat16"]
@@ -35,6 +35,7 @@ class PositionConfig:
     """w of the attenuated encodings towards earlier and later words; unequal breaks symmetry."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "position")
         require_positive(self, "position", "max_length", "relative_bins", "max_distance")
         for name in ("decay_left", "decay_right"):
             if not 0 <= getattr(self, name) < float("inf"):
@@ -68,6 +69,7 @@ class ModelConfig:
     position: PositionConfig = field(default_factory=PositionConfig)
 
     def __post_init__(self) -> None:
+        check_fields(self, "model")
         require_positive(
             self, "model", "vocab_size", "hidden_size", "num_layers", "num_heads", "mlp_size"
         )
@@ -81,6 +83,8 @@ class ModelConfig:
                 f"model.pad_id={self.pad_id} is outside the vocabulary: "
                 f"model.vocab_size={self.vocab_size}"
             )
+        if self.layer_norm_eps <= 0:
+            raise UserError(f"model.layer_norm_eps={self.layer_norm_eps} must be above 0")
         for name in ("dropout", "attention_dropout", "classifier_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"model.{name}={getattr(self, name)} must be in [0, 1)")
@@ -106,6 +110,7 @@ class DataConfig:
     """Tokens in a row, [CLS] included."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "data")
         if self.length < 8:
             raise UserError(f"data.length={self.length} must be at least 8")
         if self.reader == "live" and self.prepared:
@@ -128,6 +133,7 @@ class ObjectiveConfig:
     """The rest of the chosen tokens stay as they are."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "objective")
         if not 0 < self.mask_rate < 1:
             raise UserError(f"objective.mask_rate={self.mask_rate} must be between 0 and 1")
         if self.mean_span < 1:
@@ -159,6 +165,9 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     """Largest global norm of a gradient; 0 turns clipping off."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "optimizer")
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -179,6 +188,7 @@ class TrainConfig:
     wandb_project: str = ""
 
     def __post_init__(self) -> None:
+        check_fields(self, "train")
         require_positive(self, "train", "steps", "batch_size", "accumulate", "log_every")
         if self.batch_size % self.accumulate:
             raise UserError(
@@ -197,6 +207,9 @@ class MeshConfig:
     fsdp: int = 1
     tensor: int = 1
 
+    def __post_init__(self) -> None:
+        check_fields(self, "mesh")
+
 
 @dataclass(frozen=True)
 class CheckpointConfig:
@@ -210,6 +223,7 @@ class CheckpointConfig:
     """Keep the checkpoint with the lowest validation loss, too."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "checkpoint")
         require_positive(self, "checkpoint", "every", "keep")
 
 
@@ -222,6 +236,7 @@ class EvalConfig:
     """At most this many validation rows."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "eval")
         require_positive(self, "eval", "every", "rows")
 
 

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import types
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import torch
 from flax import nnx
 
+from tests.model import numpy_reference
 from tests.model.helpers import logits, random_tokens, small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.errors import UserError
@@ -60,24 +63,48 @@ def test_the_newest_release_stacks_the_position_projections():
     for kind in ("weight", "bias"):
         halves = [state.pop(f"{PREFIX}.pos_{x}_linear.{kind}") for x in "qk"]
         state[f"{PREFIX}.pos_proj.{kind}"] = np.concatenate(halves)
-    state[f"{PREFIX}.rp_bucket"] = np.zeros((24, 24), np.int64)
+    buckets = [[numpy_reference.t5_bucket(j - i) for j in range(24)] for i in range(24)]
+    state[f"{PREFIX}.rp_bucket"] = np.array(buckets)
+    state[f"{PREFIX}.rp_bucket"][:, 0] = 32
+    state[f"{PREFIX}.rp_bucket"][0] = 16
     model = fairseq.from_state_dict(state, num_heads=4)
     assert_same_state(fairseq.to_state_dict(model), golden_state())
+    state[f"{PREFIX}.rp_bucket"][3, 7] = 9
+    with pytest.raises(UserError, match="rp_bucket is not T5's with 32 bins"):
+        fairseq.from_state_dict(state, num_heads=4)
+
+
+def test_half_precision_is_read_exactly():
+    state = {name: array.astype(np.float16) for name, array in golden_state().items()}
+    back = fairseq.to_state_dict(fairseq.from_state_dict(state, num_heads=4))
+    assert_same_state(back, {name: array.astype(np.float32) for name, array in state.items()})
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda s: s.pop(f"{PREFIX}.layers.1.fc1.bias"), ["lacks", "layers.1.fc1.bias"]),
-        (lambda s: s.update({"decoder.extra": np.zeros(3)}), ["do not know", "decoder.extra"]),
+        (
+            lambda s: s.update({"decoder.extra": np.zeros(3, np.float32)}),
+            ["do not know", "decoder.extra"],
+        ),
         (
             lambda s: s.update({f"{PREFIX}.layers.1.fc1.bias": np.zeros(63, np.float32)}),
             ["layers.1.fc1.bias", "[63]", "[64]"],
         ),
         (lambda s: s.pop(f"{PREFIX}.pos.weight"), ["not a released TUPE model", "pos.weight"]),
-        (lambda s: s.update({"decoder.lm_head.weight": np.zeros((97, 32))}), ["lm_head.weight"]),
         (
-            lambda s: s.update({f"{PREFIX}.emb_out_layer_norm.weight": np.zeros(32)}),
+            lambda s: s.update({"decoder.lm_head.weight": np.zeros((97, 32), np.float32)}),
+            ["lm_head.weight"],
+        ),
+        (lambda s: s.update({f"{PREFIX}.pos.weight": np.float32(3)}), ["pos.weight", "two axes"]),
+        (lambda s: s.update({f"{PREFIX}.pos_proj.bias": np.zeros(64, np.float32)}), ["pos_proj"]),
+        (
+            lambda s: s.update({f"{PREFIX}.pos.weight": np.zeros((25, 32))}),
+            ["pos.weight is float64", "float32"],
+        ),
+        (
+            lambda s: s.update({f"{PREFIX}.emb_out_layer_norm.weight": np.ones(32, np.float32)}),
             ["emb_out_layer_norm", "pre_layer_norm"],
         ),
     ],
@@ -91,15 +118,31 @@ def test_a_checkpoint_that_does_not_fit_is_refused_by_name(change, words):
         assert word in str(error.value)
 
 
-def test_heads_that_do_not_divide_the_width():
+def test_a_wrong_number_of_heads():
     with pytest.raises(UserError, match=r"hidden_size=32.*num_heads=5"):
-        fairseq.from_state_dict(golden_state(), num_heads=5)
+        fairseq.from_state_dict(golden_state("tupe_a"), num_heads=5)
+    with pytest.raises(UserError, match=r"\[33, 4\].*num_heads=2"):
+        fairseq.from_state_dict(golden_state("tupe_r"), num_heads=2)
 
 
 @pytest.mark.parametrize("variant", ["bert_a", "tupe_a_tie_cls", "bert_a_d", "rope"])
 def test_other_encodings_have_no_released_form(variant):
     with pytest.raises(UserError, match="TUPE-A and TUPE-R only"):
         fairseq.to_state_dict(spread_model(small_config(variant)))
+
+
+def test_another_eps_has_no_released_form():
+    config = with_position(small_config(layer_norm_eps=1e-12), relative_bins=32, max_distance=128)
+    with pytest.raises(UserError, match=r"layer_norm_eps=1e-12"):
+        fairseq.to_state_dict(spread_model(config))
+
+
+def test_a_head_may_have_any_name():
+    config = with_position(small_config(), relative_bins=32, max_distance=128)
+    model = spread_model(config, heads={"items": 2, "keys": 1})
+    state = fairseq.to_state_dict(model)
+    assert fairseq.from_state_dict(state, num_heads=4, pad_id=0).config == config
+    assert all(array.flags.writeable for array in state.values())
 
 
 def test_other_bins_have_no_released_form():
@@ -112,10 +155,18 @@ def test_other_bins_have_no_released_form():
 
 def torch_checkpoint(path, **arguments):
     state = {name: torch.from_numpy(array.copy()) for name, array in golden_state().items()}
-    content = {"model": state, "optimizer_history": [{"num_updates": 3}]}
+    # The released trainer saves its meters, objects of a class that is not installed here.
+    module = types.ModuleType("fairseq.meters")
+    module.AverageMeter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
+    meter = module.AverageMeter()
+    meter.sum = 3.0
+    content = {"model": state, "extra_state": {"train_meters": OrderedDict(loss=meter)}}
     if arguments:
         content["args"] = argparse.Namespace(arch="roberta_base", **arguments)
-    torch.save(content, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "fairseq", types.ModuleType("fairseq"))
+        patch.setitem(sys.modules, "fairseq.meters", module)
+        torch.save(content, path)
     return path
 
 
@@ -144,7 +195,12 @@ def user_error(capsys, *argv):
 def test_wrong_use_of_the_command_is_one_line(tmp_path, capsys):
     path, out = torch_checkpoint(tmp_path / "bare.pt"), tmp_path / "out"
     assert "add --num_heads=N" in user_error(capsys, path, out)
-    assert "does not exist" in user_error(capsys, tmp_path / "nothing.pt", out)
+    assert "no file" in user_error(capsys, tmp_path / "nothing.pt", out)
+    assert "is a folder" in user_error(capsys, tmp_path, out)
+    assert "num_heads=0" in user_error(capsys, path, out, "--num_heads=0")
+    assert "cannot make" in user_error(capsys, path, path / "below", "--num_heads=4")
+    torch.save({"model": [1, 2]}, tmp_path / "list.pt")
+    assert "no 'model' with arrays" in user_error(capsys, tmp_path / "list.pt", out)
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(path.read_bytes()[:1000])
     assert "damaged.pt is not a PyTorch checkpoint" in user_error(capsys, damaged, out)
@@ -166,7 +222,8 @@ class Attack:
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path, capsys):
     torch.save({"model": {}, "args": Attack(tmp_path / "ran")}, tmp_path / "evil.pt")
-    assert "evil.pt" in user_error(capsys, tmp_path / "evil.pt", tmp_path / "out")
+    message = user_error(capsys, tmp_path / "evil.pt", tmp_path / "out")
+    assert "it wants to run posix.mkdir, which is not allowed" in message
     assert not (tmp_path / "ran").exists()
 
 

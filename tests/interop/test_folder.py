@@ -61,6 +61,8 @@ def truncate(file):
         (lambda f: truncate(f / "model.safetensors"), ["model.safetensors is damaged"]),
         (lambda f: (f / "model.safetensors").unlink(), ["no model.safetensors"]),
         (lambda f: (f / "config.json").write_text("{\n,"), ["config.json", "line 2"]),
+        (lambda f: (f / "config.json").write_text("[1]"), ["config.json", "lacks 'model'"]),
+        (lambda f: change_settings(f, lambda s: s.pop("model")), ["config.json", "lacks 'model'"]),
         (lambda f: change_settings(f, lambda s: s.update(format=9)), ["format 9", "reads 1"]),
         (
             lambda f: change_settings(f, lambda s: s["model"].update(depth=3)),

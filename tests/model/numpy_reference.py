@@ -61,11 +61,12 @@ def attenuated_bias(heads, length, left, right):
     return np.array([kernel / kernel.sum(1, keepdims=True)] * heads)
 
 
-def attenuated_table_bias(table, heads, length):
-    """`table` [sides, longest, H or 1], a layer's."""
+def attenuated_table_bias(table, heads, length, longest):
+    """`table` of a layer, [longest or 2 longest - 1, H or 1]."""
 
     def value(i, j):
-        return np.broadcast_to(table[0 if j < i else -1, abs(j - i)], heads)
+        row = abs(j - i) if len(table) == longest else j - i + longest - 1
+        return np.broadcast_to(table[row], heads)
 
     return over_pairs(length, value).transpose(2, 0, 1)
 
@@ -103,20 +104,20 @@ def reset(v, theta_1, theta_2):
 # ------------------------------------------------------------------ logits [H, S, S] of one row
 
 
-def logits(position, x, q, k, shared, own, heads):
+def logits(position, q, k, shared, own, heads):
     """All logits of one row of the batch; q, k are [S, H, d]."""
     length, _, d = q.shape
     absolute, relative = shared.get("absolute", {}), shared.get("relative", {})
     own_relative = own.get("relative", {})
-    dots = np.einsum("ihd,jhd->hij", q, k)
+    dots = plain_dots(q, k)
     products = 1
     bias = np.zeros((heads, length, length))
 
-    if position.relative == "rope":
-        dots = rope_dots(q, k)
     if position.absolute == "mixed":
         products += 3
-        dots = mixed_dots(absolute, q, k)
+        dots = mixed_dots(absolute, q, k, rope_dots if position.relative == "rope" else plain_dots)
+    elif position.relative == "rope":
+        dots = rope_dots(q, k)
     if position.relative == "shaw":
         dots = dots + shaw_dots(own_relative["r"], q, position.max_distance)
     if position.relative == "deberta":
@@ -137,9 +138,11 @@ def logits(position, x, q, k, shared, own, heads):
         "attenuated": lambda: attenuated_bias(
             heads, length, position.decay_left, position.decay_right
         ),
-        "attenuated_layer": lambda: attenuated_table_bias(own_relative["table"], heads, length),
+        "attenuated_layer": lambda: attenuated_table_bias(
+            own_relative["table"], heads, length, position.max_length
+        ),
         "attenuated_layer_head": lambda: attenuated_table_bias(
-            own_relative["table"], heads, length
+            own_relative["table"], heads, length, position.max_length
         ),
     }.get(position.relative)
     if relative_bias:
@@ -155,14 +158,18 @@ def logits(position, x, q, k, shared, own, heads):
     return dots / math.sqrt(products * d) + bias
 
 
-def mixed_dots(weights, q, k):
-    """BERT-A^d: four terms, each on its own."""
+def plain_dots(q, k):
+    return np.einsum("ihd,jhd->hij", q, k)
+
+
+def mixed_dots(weights, q, k, dots):
+    """BERT-A^d: four terms, each on its own; with RoPE all four are of rotated vectors."""
     length = len(q)
     p = layer_norm(weights["table"][:length], weights["norm_scale"], weights["norm_bias"])
     pq = np.tensordot(p, weights["query_kernel"], 1) + weights["query_bias"]
     pk = np.tensordot(p, weights["key_kernel"], 1) + weights["key_bias"]
     pairs = [(q, k), (q, pk), (pq, k), (pq, pk)]
-    return sum(np.einsum("ihd,jhd->hij", a, b) for a, b in pairs)
+    return sum(dots(a, b) for a, b in pairs)
 
 
 def shaw_dots(r, q, farthest):
@@ -266,7 +273,7 @@ def encode_row(config, encoder, tokens):
             w = attention["query_key_value"]
             q, k, v = np.moveaxis(np.tensordot(y, w["kernel"], 1) + w["bias"], 1, 0)
             own = attention.get("positions", {})
-            a = logits(position, y, q, k, shared, own, heads)
+            a = logits(position, q, k, shared, own, heads)
             a[:, :, ~words] = -np.inf
             mixed = np.einsum("hij,jhd->ihd", softmax(a), v)
             return (

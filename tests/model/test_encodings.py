@@ -1,6 +1,7 @@
 """Every positional encoding equals the formula of its paper, alone and in the whole encoder."""
 
 import dataclasses
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,18 +24,15 @@ from tests.model.helpers import (
 from tupe_jax.config import PositionConfig
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions import ABSOLUTE, RELATIVE
 from tupe_jax.model.positions.distances import by_distance_to_pairs, t5_bucket, toeplitz
 from tupe_jax.model.positions.relative import alibi_slopes
 
+GIVES_BIAS = {"untied", "t5", "alibi", "attenuated", "attenuated_layer", "attenuated_layer_head"}
 COMBINATIONS = [
-    PositionConfig("untied", "rope", untie_cls=True),
-    PositionConfig("untied", "shaw", untie_cls=True),
-    PositionConfig("untied", "deberta", untie_cls=False),
-    PositionConfig("mixed", "t5", untie_cls=True),
-    PositionConfig("added", "alibi", untie_cls=True),
-    PositionConfig("none", "attenuated", untie_cls=True),
-    PositionConfig("untied", "attenuated_layer", untie_cls=True),
-    PositionConfig("sinusoidal", "attenuated_layer_head", untie_cls=True, decay_left=0.2),
+    # A decay to the left of its own, so that asymmetric tables are combined, too.
+    PositionConfig(absolute, relative, bool({absolute, relative} & GIVES_BIAS), decay_left=0.2)
+    for absolute, relative in itertools.product(ABSOLUTE, RELATIVE)
 ]
 
 
@@ -62,7 +60,7 @@ def test_pre_layer_norm_equals_its_formula(variant):
 @pytest.mark.parametrize("position", COMBINATIONS, ids=lambda p: f"{p.absolute}+{p.relative}")
 def test_encodings_combine(position):
     small = dataclasses.replace(position, max_length=20, relative_bins=8, max_distance=6)
-    assert_encoder_equals_reference(small_config(position=small))
+    assert_encoder_equals_reference(small_config(position=small, num_layers=1))
 
 
 @pytest.mark.parametrize("variant", ["t5", "alibi", "attenuated_layer", "attenuated_layer_head"])
@@ -98,11 +96,17 @@ def test_unequal_decay_breaks_symmetry_of_learnable_tables_too():
     assert not np.allclose(bias, bias.swapaxes(1, 2), atol=1e-2)
 
 
-def test_learnable_tables_start_as_the_gaussian():
-    model = MaskedLM(small_config("attenuated_layer_head"), rngs=nnx.Rngs(0))
-    table = model.encoder.layers.attention.positions.relative["table"][...]
-    start = np.exp(-0.5 * np.arange(20) ** 2)
-    np.testing.assert_allclose(table[2, 0, :, 3], start / start.sum(), atol=1e-7)
+@pytest.mark.parametrize("decay_left", [0.5, 0.2])
+@pytest.mark.parametrize("variant", ["attenuated_layer", "attenuated_layer_head"])
+def test_learnable_tables_start_as_the_fixed_encoding(variant, decay_left):
+    learnable = with_position(small_config(variant), decay_left=decay_left)
+    fixed = with_position(learnable, relative="attenuated")
+    middle = 10  # far from both borders
+    biases = [
+        position_bias(MaskedLM(config, rngs=nnx.Rngs(0)), 20)[3, middle]
+        for config in (learnable, fixed)
+    ]
+    np.testing.assert_allclose(*biases, atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["none", "bert_a", "tupe_a", "rope", "t5", "deberta"])

@@ -12,6 +12,7 @@ from tupe_jax.checks import from_mapping
 from tupe_jax.config import ModelConfig, PositionConfig, model_config
 from tupe_jax.errors import UserError
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions import relative_encoding
 
 
 def make(config):
@@ -25,6 +26,9 @@ def make(config):
         (lambda: ModelConfig(num_layers=0), ["model.num_layers=0"]),
         (lambda: ModelConfig(vocab_size=10, pad_id=10), ["pad_id=10", "vocab_size=10"]),
         (lambda: ModelConfig(dropout=1.0), ["model.dropout=1.0"]),
+        (lambda: ModelConfig(layer_norm_eps=0.0), ["model.layer_norm_eps=0.0"]),
+        (lambda: ModelConfig(layer_loop="unrol"), ["model.layer_loop='unrol'", "'unroll'"]),
+        (lambda: ModelConfig(num_layers="3"), ["model.num_layers='3'", "int"]),
         (lambda: PositionConfig(decay_left=-1.0), ["position.decay_left=-1.0"]),
         (lambda: model_config("bass", "tupe_r"), ["'bass'", "'base'"]),
         (lambda: model_config("base", "tupe"), ["'tupe'", "tupe_r"]),
@@ -103,10 +107,26 @@ def test_token_ids_out_of_range(token):
     assert np.isfinite(result[0]).all()
 
 
-@pytest.mark.parametrize("tokens", [np.ones((2, 3)), np.ones(3, int), np.ones((1, 2, 3), int)])
+@pytest.mark.parametrize(
+    "tokens", [np.ones((2, 3)), np.ones(3, int), np.ones((1, 2, 3), int), [[1, 2]]]
+)
 def test_tokens_of_the_wrong_kind(tokens):
     with pytest.raises(UserError, match=r"integers of shape \[batch, length\]"):
         spread_model(small_config("tupe_r"))(tokens)
+
+
+@pytest.mark.parametrize("position", [13, -1])
+def test_chosen_positions_out_of_range(position):
+    model, positions = spread_model(small_config("tupe_r")), np.array([[0], [position]])
+    with pytest.raises(UserError, match=rf"position {position} .*length=13"):
+        model(random_tokens(), positions_BxM=positions)
+    chosen = nnx.jit(lambda m, p: m(random_tokens(), positions_BxM=p))(model, positions)
+    assert np.isnan(chosen[1]).all()
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(UserError, match="'t5' exists already"):
+        relative_encoding("t5")(lambda config: None)
 
 
 def test_unknown_head():

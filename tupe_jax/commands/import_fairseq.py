@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.interop import checkpoint_file, fairseq, folder
 
     released = checkpoint_file.read_checkpoint(arguments.checkpoint)
-    num_heads = arguments.num_heads or released.num_heads
+    num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads
     if num_heads is None:
         raise UserError(f"{arguments.checkpoint} does not say how many heads; add --num_heads=N")
     model = fairseq.from_state_dict(

@@ -24,7 +24,8 @@ def arrays_of(model: MaskedLM) -> dict[Path, Array]:
 
 def classification_heads_of(model: MaskedLM) -> dict[str, int]:
     """The number of outputs of each classification head."""
-    return {name: head.output.bias.shape[0] for name, head in model.classification_heads.items()}
+    heads = model.classification_heads
+    return {name: heads[name].output.bias.shape[0] for name in heads}
 
 
 def model_from(

@@ -1,6 +1,7 @@
 """Reading a released TUPE checkpoint file: PyTorch's `.pt`, or the same arrays as `.npz`."""
 
 import argparse
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +23,20 @@ class ReleasedCheckpoint:
     pre_layer_norm: bool | None
 
 
+METERS = ("AverageMeter", "StopwatchMeter", "TimeMeter")
+
+
+class _Ignored:
+    """Stands for a class of fairseq whose content is of no interest; runs nothing."""
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
 def read_checkpoint(path: Path) -> ReleasedCheckpoint:
     """Read a `.pt` or `.npz` file; nothing in it is executed."""
     if not path.is_file():
-        raise UserError(f"{path} does not exist")
+        raise UserError(f"{path} is a folder, not a file" if path.exists() else f"no file {path}")
     state, settings = _read_npz(path) if path.suffix == ".npz" else _read_torch(path)
     heads, pre = settings.get("encoder_attention_heads"), settings.get("encoder_normalize_before")
     return ReleasedCheckpoint(
@@ -55,18 +66,32 @@ def _read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise UserError(
             f"reading {path} needs PyTorch: pip install 'tupe_jax[torch]' (or convert it to .npz)"
         ) from error
+    # Beside arrays, fairseq saves its settings and, in some releases, stopwatches of the training.
+    allowed: list[Any] = [
+        argparse.Namespace,
+        *((_Ignored, f"fairseq.meters.{name}") for name in METERS),
+    ]
     try:
-        # fairseq keeps its settings in a Namespace, the only class allowed beside plain arrays.
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals(allowed):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds; all mean that the file cannot be used
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} is not a PyTorch checkpoint we can read: {first_line}") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"{path} holds a {type(content).__name__}, not a checkpoint")
-    state = content.get("model", content)
-    arguments = content.get("args")
-    if not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise UserError(
+            f"{path} is not a PyTorch checkpoint we can read: {_told(error)}"
+        ) from error
+    state = content.get("model", content) if isinstance(content, Mapping) else None
+    if not isinstance(state, Mapping) or not all(
+        isinstance(t, torch.Tensor) for t in state.values()
+    ):
         raise UserError(f"{path} has no 'model' with arrays; is it a fairseq checkpoint?")
+    arguments = content.get("args")
     arrays = {name: tensor.float().numpy() for name, tensor in state.items()}
     return arrays, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+
+
+def _told(error: Exception) -> str:
+    """Torch's reason in one plain line; it likes colours and paragraphs of advice."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error)) or type(error).__name__
+    refused = re.search(r"GLOBAL (\S+)", text)
+    return (
+        f"it wants to run {refused[1]}, which is not allowed" if refused else text.splitlines()[0]
+    )

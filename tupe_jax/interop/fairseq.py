@@ -8,19 +8,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from tupe_jax.config import ModelConfig, PositionConfig
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array, Path, arrays_of, classification_heads_of, model_from
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions.distances import t5_bucket
 
 ENCODER = "decoder.sentence_encoder"  # the released code calls its encoder a decoder
 LM_HEAD = "decoder.lm_head"
 CLASSIFIERS = "classification_heads"
 RELATIVE_BINS, MAX_DISTANCE = 32, 128
+RELEASED_EPS = 1e-5
 
-IGNORED = (f"{ENCODER}.rp_bucket", f"{ENCODER}.version")
+RP_BUCKET = f"{ENCODER}.rp_bucket"
+IGNORED = (RP_BUCKET, f"{ENCODER}.version")
 """Stored by some releases though they follow from the sizes."""
 
 
@@ -29,10 +33,15 @@ def from_state_dict(
 ) -> MaskedLM:
     """The model that a released checkpoint describes; dropout stays off until a key is given.
 
-    `state` maps the released names to arrays. Sizes, classification heads and whether there is a
-    relative bias are read from it; a missing, unknown or misshapen array is an error.
+    `state` maps the released names to arrays, float32 or float16 (which `to_state_dict` gives back
+    as float32 of the same values). Sizes, classification heads and whether there is a relative
+    bias are read from it; a missing, unknown or misshapen array is an error.
     """
-    state = _in_our_pieces({name: np.asarray(array) for name, array in state.items()})
+    state = {name: np.asarray(array) for name, array in state.items()}
+    for name, array in state.items():
+        if name not in IGNORED and array.dtype not in (np.float32, np.float16):
+            raise UserError(f"{name} is {array.dtype}; float32 holds float32 and float16 exactly")
+    state = _in_our_pieces(state)
     config = _config_of(state, num_heads, pad_id, pre_layer_norm)
     heads = _heads_in(state)
     places = list(_places(config, heads))
@@ -85,9 +94,9 @@ class _Place:
             case "vector":
                 return ours.reshape(-1).copy()
             case "kernel":
-                return np.ascontiguousarray(ours.reshape(ours.shape[0], -1).T)
+                return np.array(ours.reshape(ours.shape[0], -1).T, order="C")
             case "merge":
-                return np.ascontiguousarray(ours.reshape(-1, ours.shape[-1]).T)
+                return np.array(ours.reshape(-1, ours.shape[-1]).T, order="C")
 
     def write(self, arrays: Mapping[Path, Array], released: Array) -> None:
         """Fill our array from its released form."""
@@ -167,21 +176,41 @@ EMBEDDING = f"{ENCODER}.embed_tokens.weight"
 
 def _in_our_pieces(state: dict[str, Array]) -> dict[str, Array]:
     """Row 0 of the position table apart; no copy of the embedding; U^Q and U^K apart."""
+    for name in (EMBEDDING, POSITION_TABLE):
+        if name not in state or state[name].ndim != 2:
+            raise UserError(f"not a released TUPE model: it has no array {name} of two axes")
+    _check_buckets(state.get(RP_BUCKET))
     state = {name: array for name, array in state.items() if name not in IGNORED}
-    if EMBEDDING not in state or POSITION_TABLE not in state:
-        missing = EMBEDDING if EMBEDDING not in state else POSITION_TABLE
-        raise UserError(f"not a released TUPE model: it has no array {missing}")
     output = state.pop(OUTPUT_MATRIX, state[EMBEDDING])
-    if not np.array_equal(output, state[EMBEDDING]):
+    if not np.array_equal(output, state[EMBEDDING], equal_nan=True):
         raise UserError(f"{OUTPUT_MATRIX} differs from {EMBEDDING}; the model has only one of them")
     table = state.pop(POSITION_TABLE)
     state |= {THETA_ROW: table[0], WORD_ROWS: table[1:]}
     for kind in ("weight", "bias"):  # the newest release stacks the two projections in one
-        both = state.pop(f"{ENCODER}.pos_proj.{kind}", None)
-        if both is not None:
-            q, k = np.split(both, 2)
-            state |= {f"{ENCODER}.pos_q_linear.{kind}": q, f"{ENCODER}.pos_k_linear.{kind}": k}
+        stacked, apart = f"{ENCODER}.pos_proj.{kind}", f"{ENCODER}.pos_q_linear.{kind}"
+        if stacked in state and apart not in state:
+            q, k = np.array_split(state.pop(stacked), 2)
+            state |= {apart: q, f"{ENCODER}.pos_k_linear.{kind}": k}
     return state
+
+
+def _check_buckets(buckets_SxS: Array | None) -> None:
+    """Refuse a stored table of buckets that is not the one we compute."""
+    if buckets_SxS is None:
+        return
+    place = np.arange(len(buckets_SxS))
+    expected = np.array(
+        t5_bucket(
+            jnp.asarray(place[None] - place[:, None]),
+            num_buckets=RELATIVE_BINS,
+            max_distance=MAX_DISTANCE,
+        )
+    )
+    expected[:, 0], expected[0] = RELATIVE_BINS, RELATIVE_BINS // 2
+    if not np.array_equal(buckets_SxS, expected):
+        raise UserError(
+            f"{RP_BUCKET} is not T5's with {RELATIVE_BINS} bins up to distance {MAX_DISTANCE}"
+        )
 
 
 def _in_released_pieces(state: dict[str, Array]) -> dict[str, Array]:
@@ -201,7 +230,12 @@ def _config_of(
     first_mlp = f"{ENCODER}.layers.0.fc1.bias"
     if first_mlp not in state:
         raise UserError(f"not a released TUPE model: it has no array {first_mlp}")
-    relative = f"{ENCODER}.relative_attention_bias.weight" in state
+    relative = state.get(f"{ENCODER}.relative_attention_bias.weight")
+    if relative is not None and relative.shape != (RELATIVE_BINS + 1, num_heads):
+        raise UserError(
+            f"the relative bias has shape {list(relative.shape)}, but {RELATIVE_BINS + 1} bins and "
+            f"num_heads={num_heads} ask for {[RELATIVE_BINS + 1, num_heads]}"
+        )
     return ModelConfig(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
@@ -212,7 +246,7 @@ def _config_of(
         pad_id=pad_id,
         position=PositionConfig(
             absolute="untied",
-            relative="t5" if relative else "none",
+            relative="none" if relative is None else "t5",
             untie_cls=True,
             max_length=len(state[WORD_ROWS]),
             relative_bins=RELATIVE_BINS,
@@ -254,6 +288,11 @@ def _check_has_released_form(config: ModelConfig) -> None:
             "the released format holds TUPE-A and TUPE-R only, not "
             f"position.absolute={position.absolute!r}, position.relative={position.relative!r}, "
             f"position.untie_cls={position.untie_cls}"
+        )
+    if config.layer_norm_eps != RELEASED_EPS:
+        raise UserError(
+            f"the released format has LayerNorms with eps {RELEASED_EPS}, "
+            f"not model.layer_norm_eps={config.layer_norm_eps}"
         )
     bins = (position.relative_bins, position.max_distance)
     if position.relative == "t5" and bins != (RELATIVE_BINS, MAX_DISTANCE):

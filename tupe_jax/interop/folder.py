@@ -31,7 +31,10 @@ def save_folder(model: MaskedLM, folder: str | os.PathLike[str]) -> None:
         "model": dataclasses.asdict(model.config),
         "classification_heads": flat.classification_heads_of(model),
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {target.parent}: {error.strerror}") from error
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         arrays = {".".join(path): array for path, array in flat.arrays_of(model).items()}
@@ -58,6 +61,8 @@ def load_folder(folder: str | os.PathLike[str]) -> MaskedLM:
         ) from error
     except safetensors.SafetensorError as error:
         raise UserError(f"{weights_file} is damaged: {error}") from error
+    if not isinstance(settings, dict) or not {"model", "classification_heads"} <= settings.keys():
+        raise UserError(f"{settings_file} lacks 'model' or 'classification_heads'")
     if settings.get("format") != FORMAT:
         raise UserError(
             f"{settings_file} has format {settings.get('format')}; this version reads {FORMAT}"

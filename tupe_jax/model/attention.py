@@ -44,20 +44,19 @@ class SelfAttention(nnx.Module):
         self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
     ) -> jax.Array:
         weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
-        weights_BxHxSxS = dropout(weights_BxHxSxS, self.config.attention_dropout, key)
-        mixed_BxSxHxd = jnp.einsum(
-            "bhij,bjhd->bihd", weights_BxHxSxS.astype(v_BxSxHxd.dtype), v_BxSxHxd
+        kept_BxHxSxS = dropout(
+            weights_BxHxSxS.astype(v_BxSxHxd.dtype), self.config.attention_dropout, key
         )
-        return self.output(mixed_BxSxHxd)
+        return self.output(jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd))
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values they will mix."""
         q, k, v = jnp.moveaxis(self.query_key_value(x_BxSxD), 2, 0)
+        position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
-        position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         if position_scores is not None:
             scores += position_scores
         own_bias_HxSxS = self.positions.bias_HxSxS(x_BxSxD.shape[1])

@@ -126,7 +126,9 @@ class Encoder(nnx.Module):
         self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool
     ) -> tuple[jax.Array, Any]:
         """The last hidden states and, if asked for, the inputs of all layers."""
-        check_tokens(tokens_BxS, self.config.vocab_size)
+        check_ids(
+            tokens_BxS, "token id", "the vocabulary: model.vocab_size", self.config.vocab_size
+        )
         self.positions.check_length(tokens_BxS.shape[1])
         embedding_key, layers_key = split_key(key, 2)
         shared = self.shared_inputs(tokens_BxS)
@@ -137,12 +139,15 @@ class Encoder(nnx.Module):
             layer_key = None if layers_key is None else jax.random.fold_in(layers_key, index)
             return nnx.merge(graph, weights)(x, shared, layer_key), x if keep_all else None
 
-        policy = REMAT_POLICIES[self.config.remat]
+        policy, unroll = REMAT_POLICIES[self.config.remat], _unroll(self.config)
+        if policy is not None:
+            # In a loop the compiler cannot undo the recomputation; unrolled, it needs barriers.
+            step = jax.checkpoint(step, policy=policy, prevent_cse=unroll)
         x, inputs = jax.lax.scan(
-            step if policy is None else jax.checkpoint(step, policy=policy),
+            step,
             self.embed(tokens_BxS, key=embedding_key),
             (jnp.arange(self.config.num_layers), stacked),
-            unroll=_unroll(self.config),
+            unroll=unroll,
         )
         return x if self.final_norm is None else self.final_norm(x), inputs
 
@@ -164,21 +169,19 @@ def _unroll(config: ModelConfig) -> bool:
     return jax.default_backend() == "cpu" if loop == "auto" else loop == "unroll"
 
 
-def check_tokens(tokens: jax.Array, vocab_size: int) -> None:
-    """Refuse what is not a batch of token ids; values can be seen outside jit only."""
-    if tokens.ndim != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
+def check_ids(ids_BxN: jax.Array, what: str, of: str, count: int) -> None:
+    """Refuse what is not a batch of numbers below `count`; values can be seen outside jit only."""
+    if not hasattr(ids_BxN, "ndim") or ids_BxN.ndim != 2 or ids_BxN.dtype.kind not in "iu":
+        kind, shape = getattr(ids_BxN, "dtype", type(ids_BxN).__name__), np.shape(ids_BxN)
         raise UserError(
-            f"tokens must be integers of shape [batch, length], not {tokens.dtype} of shape "
-            f"{list(tokens.shape)}"
+            f"{what}s must be an array of integers of shape [batch, length], "
+            f"not {kind} of shape {list(shape)}"
         )
-    if isinstance(tokens, jax.core.Tracer) or not tokens.size:
+    if isinstance(ids_BxN, jax.core.Tracer) or not ids_BxN.size:
         return
-    if isinstance(tokens, jax.Array) and not tokens.is_fully_addressable:
+    if isinstance(ids_BxN, jax.Array) and not ids_BxN.is_fully_addressable:
         return
-    ids = np.asarray(tokens)
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= vocab_size:
-        raise UserError(
-            f"token id {low if low < 0 else high} is outside the vocabulary: "
-            f"model.vocab_size={vocab_size}"
-        )
+    values = np.asarray(ids_BxN)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= count:
+        raise UserError(f"{what} {low if low < 0 else high} is outside {of}={count}")

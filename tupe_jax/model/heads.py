@@ -8,7 +8,7 @@ from flax import nnx
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
-from tupe_jax.model.encoder import Encoder
+from tupe_jax.model.encoder import Encoder, check_ids
 from tupe_jax.model.primitives import Axis, LayerNorm, Linear, Weight, dropout, zeros
 
 
@@ -99,12 +99,11 @@ class MaskedLM(nnx.Module):
         """Word logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
         hidden = self.encode(tokens_BxS, key=key)
         if positions_BxM is not None:
+            check_ids(positions_BxM, "position", "the row: its length", tokens_BxS.shape[1])
+            # A negative position would count from the end; outside, it is NaN like any other.
+            places_BxM = jnp.where(positions_BxM < 0, tokens_BxS.shape[1], positions_BxM)
             hidden = jnp.take_along_axis(
-                hidden,
-                jnp.asarray(positions_BxM, jnp.uint32)[..., None],  # negative is outside, too
-                axis=1,
-                mode="fill",
-                fill_value=jnp.nan,
+                hidden, places_BxM[..., None], axis=1, mode="fill", fill_value=jnp.nan
             )
         return self.masked_word_head(hidden, self.encoder.word_embedding[...])
 

@@ -45,7 +45,8 @@ class Encoding:
     ) = None
     """(once, layer_weights, q [B, S, H, d], k) -> q, k as they enter the dot product."""
     scores: Callable[[Any, Weights, jax.Array, jax.Array], jax.Array] | None = None
-    """(once, layer_weights, q, k) -> [B, H, S, S], added to q k^T before the scale."""
+    """(once, layer_weights, q, k) -> [B, H, S, S], added to q k^T before the scale; q and k are the
+    words' projections, before any `queries_keys`."""
 
     longest: int | None = None
     """The longest input it can encode, if it has a table of positions."""
@@ -85,6 +86,8 @@ def relative_encoding(name: str, dot_products: int = 0) -> Callable[[Make], Make
 
 def _register(registry: dict[str, Entry], name: str, dot_products: int) -> Callable[[Make], Make]:
     def register(make: Make) -> Make:
+        if name in registry:
+            raise UserError(f"a positional encoding {name!r} exists already; choose another name")
         registry[name] = Entry(make, dot_products)
         return make
 

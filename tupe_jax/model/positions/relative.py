@@ -76,40 +76,32 @@ def attenuated(config: ModelConfig) -> Encoding:
 @relative_encoding("attenuated_layer_head")
 def attenuated_layer_head(config: ModelConfig) -> Encoding:
     """The attenuated encoding, learnable: a table over |j - i| for each layer and head."""
-    return _learned_attenuation(config, tables=config.num_heads)
+    return _learned_attenuation(config, config.num_heads, "heads")
 
 
 @relative_encoding("attenuated_layer")
 def attenuated_layer(config: ModelConfig) -> Encoding:
     """The attenuated encoding, learnable: a table over |j - i| for each layer, all heads alike."""
-    return _learned_attenuation(config, tables=1)
+    return _learned_attenuation(config, 1, None)
 
 
-def _learned_attenuation(config: ModelConfig, tables: int) -> Encoding:
-    """Tables over |j - i| that start as the fixed encoding; one per side if the decays differ."""
+def _learned_attenuation(config: ModelConfig, heads: int, heads_axis: str | None) -> Encoding:
+    """A table over |j - i|, or over j - i if the decays differ; it starts as the fixed encoding."""
     longest = config.position.max_length
     symmetric = config.position.decay_left == config.position.decay_right
-    sides = 1 if symmetric else 2
+    rows = longest if symmetric else 2 * longest - 1
 
     def start(key: jax.Array, shape: Any) -> jax.Array:
-        away = jnp.arange(longest)
-        side = (
-            [_gaussian(config, away)]
-            if symmetric
-            else [_gaussian(config, -away), _gaussian(config, away)]
-        )
-        return jnp.broadcast_to(jnp.stack([s / s.sum() for s in side])[..., None], shape)
+        # A row of the fixed encoding, far from the borders.
+        kernel_N = _gaussian(config, distances(longest))
+        return jnp.broadcast_to((kernel_N / kernel_N.sum())[-rows:, None], shape)
 
     def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
-        side_N = jnp.where(distance_N < 0, 0, sides - 1)
-        bias_NxT = weights["table"][side_N, jnp.abs(distance_N)]
-        return jnp.broadcast_to(bias_NxT.T, (config.num_heads, distance_N.size))
+        row_N = jnp.abs(distance_N) if symmetric else distance_N + longest - 1
+        return jnp.broadcast_to(weights["table"][row_N].T, (config.num_heads, distance_N.size))
 
-    heads_axis = "heads" if tables == config.num_heads else None
     return Encoding(
-        layer_weights={
-            "table": Weight((sides, longest, tables), (None, "distances", heads_axis), start)
-        },
+        layer_weights={"table": Weight((rows, heads), ("distances", heads_axis), start)},
         distance_bias=distance_bias,
         longest=longest,
     )
@@ -145,14 +137,14 @@ def deberta(config: ModelConfig) -> Encoding:
     D, H, d = config.hidden_size, config.num_heads, config.head_size
     projection = Weight((D, H, d), ("embed", "heads", "head_size"))
 
-    def once(weights: Weights, length: int) -> jax.Array:
-        delta_N = jnp.clip(-distances(length), -farthest, farthest - 1)
-        return weights["r"][delta_N + farthest]
-
     def scores(once: Any, weights: Weights, q: jax.Array, k: jax.Array) -> jax.Array:
-        r_NxD = once.astype(q.dtype)
-        key_NxHxd = jnp.tensordot(r_NxD, weights["key_kernel"].astype(q.dtype), 1)
-        query_NxHxd = jnp.tensordot(r_NxD, weights["query_kernel"].astype(q.dtype), 1)
+        delta_N = jnp.clip(-distances(q.shape[1]), -farthest, farthest - 1)
+
+        def projected(kernel: str) -> jax.Array:
+            r_RxHxd = jnp.tensordot(once.astype(q.dtype), weights[kernel].astype(q.dtype), 1)
+            return r_RxHxd[delta_N + farthest]
+
+        key_NxHxd, query_NxHxd = projected("key_kernel"), projected("query_kernel")
         content_to_position = by_distance_to_pairs(_dot("bihd,nhd->bhin", q, key_NxHxd))
         # Rows are j here: delta(j, i) depends on i - j just as delta(i, j) does on j - i.
         position_to_content = by_distance_to_pairs(_dot("bjhd,nhd->bhjn", k, query_NxHxd))
@@ -161,7 +153,7 @@ def deberta(config: ModelConfig) -> Encoding:
     return Encoding(
         weights={"r": Weight((2 * farthest, D), ("distances", "embed"))},
         layer_weights={"key_kernel": projection, "query_kernel": projection},
-        once=once,
+        once=lambda weights, length: weights["r"],
         scores=scores,
     )
 
