@@ -130,27 +130,3 @@ def model_config(size: str, position: str | PositionConfig, **settings: Any) -> 
         position = POSITION_VARIANTS[one_of(position, POSITION_VARIANTS, "positional encoding")]
     sizes = MODEL_SIZES[one_of(size, MODEL_SIZES, "model size")]
     return from_mapping(ModelConfig, {**sizes, **settings, "position": position}, "model")
-
-
-@dataclass(frozen=True)
-class ObjectiveConfig:
-    mask_rate: float = 0.15
-    mask_unit: Literal["token", "word", "span"] = "token"
-    mean_span: float = 3.0
-    replace_by_mask: float = 0.8
-    replace_by_random: float = 0.1
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    name: Literal["adam_released", "adamw", "lamb", "muon"] = "adam_released"
-    peak_learning_rate: float = 1e-4
-    warmup: str = "10000"
-    schedule: Literal["linear", "cosine", "wsd", "constant"] = "linear"
-    final_fraction: float = 0.0
-    decay: str = "10%"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
