@@ -90,6 +90,156 @@ class ModelConfig:
         return self.hidden_size // self.num_heads
 
 
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text, in which pieces, in rows of which length."""
+
+    task: str = "builtin"
+    """A source or a mixture, as `tupe prepare --task` takes it."""
+    cleaning: str = "all"
+    vocabulary: str = ""
+    """A SentencePiece model; empty: one of `model.vocab_size` pieces is trained."""
+    prepared: str = ""
+    """A folder of prepared rows; empty: prepare it in the work directory."""
+    reader: Literal["prepared", "live"] = "prepared"
+    length: int = 512
+    """Tokens in a row, [CLS] included."""
+
+    def __post_init__(self) -> None:
+        if self.length < 8:
+            raise UserError(f"data.length={self.length} must be at least 8")
+        if self.reader == "live" and self.prepared:
+            raise UserError(
+                f"data.prepared={self.prepared!r} is not used with data.reader='live'; "
+                "set one of them only"
+            )
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """Masked language modelling: which tokens are hidden, and how."""
+
+    mask_rate: float = 0.15
+    """Share of a row's ordinary tokens that are chosen; all of them are scored."""
+    mask_unit: Literal["token", "word", "span"] = "token"
+    mean_span: float = 3.0
+    replace_by_mask: float = 0.8
+    replace_by_random: float = 0.1
+    """The rest of the chosen tokens stay as they are."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mask_rate < 1:
+            raise UserError(f"objective.mask_rate={self.mask_rate} must be between 0 and 1")
+        if self.mean_span < 1:
+            raise UserError(f"objective.mean_span={self.mean_span} must be at least 1")
+        kept = 1 - self.replace_by_mask - self.replace_by_random
+        if min(self.replace_by_mask, self.replace_by_random, round(kept, 9)) < 0:
+            raise UserError(
+                f"objective.replace_by_mask={self.replace_by_mask} and "
+                f"objective.replace_by_random={self.replace_by_random} are shares of one whole"
+            )
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How the weights move. Durations: "500" steps, "10%", "2 epochs" or "5000 examples"."""
+
+    name: Literal["adam_released", "adamw", "lamb", "muon"] = "adam_released"
+    peak_learning_rate: float = 1e-4
+    warmup: str = "10000"
+    schedule: Literal["linear", "cosine", "wsd", "constant"] = "linear"
+    decay: str = "10%"
+    """Length of the final decay of the `wsd` schedule (warm-up, stable, decay)."""
+    final_fraction: float = 0.0
+    """Of the peak, at the last step."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    """Largest global norm of a gradient; 0 turns clipping off."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, in which batches."""
+
+    steps: int = 1_000_000
+    batch_size: int = 256
+    """Rows in a global batch, over all devices and micro-batches."""
+    accumulate: int = 1
+    """Micro-batches per step, one after the other: less memory, the same gradient."""
+    log_every: int = 100
+    ema_decay: float = 0.0
+    """Evaluate and export an average of the weights; 0 turns it off."""
+    max_skipped_in_a_row: int = 5
+    """Steps without a finite loss and gradient after which the run gives up."""
+    profile_at: int = 0
+    """Write a profiler trace of five steps from this one; 0 turns it off."""
+    wandb_project: str = ""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "train", "steps", "batch_size", "accumulate", "log_every")
+        if self.batch_size % self.accumulate:
+            raise UserError(
+                f"train.batch_size={self.batch_size} is not divisible by "
+                f"train.accumulate={self.accumulate}"
+            )
+        if not 0 <= self.ema_decay < 1:
+            raise UserError(f"train.ema_decay={self.ema_decay} must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis of the mesh; -1 takes what is left."""
+
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When to save, and what to keep."""
+
+    every: int = 10_000
+    keep: int = 3
+    keep_steps: tuple[int, ...] = ()
+    """Steps whose checkpoints are never removed."""
+    keep_best: bool = True
+    """Keep the checkpoint with the lowest validation loss, too."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "checkpoint", "every", "keep")
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Validation: the same rows with the same masks every time."""
+
+    every: int = 10_000
+    rows: int = 4096
+    """At most this many validation rows."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "eval", "every", "rows")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole experiment; one section for each question."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    seed: int = 0
+
+
 MODEL_SIZES: Mapping[str, Mapping[str, int]] = {
     "tiny": {"num_layers": 2, "hidden_size": 128, "num_heads": 2, "mlp_size": 512},
     "small": {"num_layers": 4, "hidden_size": 512, "num_heads": 8, "mlp_size": 2048},
