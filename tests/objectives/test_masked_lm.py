@@ -29,7 +29,7 @@ sums_of = nnx.jit(masked_lm_sums)
 
 @pytest.fixture(scope="module")
 def model():
-    return spread_model(small_config())
+    return spread_model(small_config(num_layers=1))
 
 
 def test_sums_are_those_of_the_scored_positions(model):
@@ -69,7 +69,7 @@ def test_unused_slots_do_not_count(model):
 
 
 def test_dropout_is_on_with_a_key_only():
-    model = spread_model(small_config(dropout=0.5))
+    model = spread_model(small_config(dropout=0.5, num_layers=1))
     masked = masked_rows()
     with_key = [float(sums_of(model, masked, jax.random.key(seed)).loss) for seed in (0, 0, 1)]
     assert with_key[0] == with_key[1] != with_key[2]

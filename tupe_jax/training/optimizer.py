@@ -99,7 +99,7 @@ def scale_by_released_adam(beta1: float, beta2: float, eps: float) -> optax.Grad
 
 def _one_minus_power(beta: float, count: jax.Array) -> jax.Array:
     """1 - beta^count, without the loss of digits that float32 has where beta is near 1."""
-    return -jnp.expm1(count * math.log(beta))
+    return -jnp.expm1(count * jnp.log1p(beta - 1))
 
 
 # ------------------------------------------------------------------------------ kinds of parameters
