@@ -171,6 +171,18 @@ def test_single_tokens_do_not_keep_words_together():
     assert np.mean(whole) < 0.4
 
 
+def test_no_group_reaches_over_a_special_token():
+    """A row of two sides without a word start: one of them is hidden, either as often."""
+    inside = 5 + np.argmin(STARTS_WORD[5:])
+    tokens = np.full((512, 17), inside)
+    tokens[:, 8] = SPECIAL.sep_id
+    for settings in ({"mask_unit": "word"}, {"mask_unit": "span", "mean_span": 1e9}):
+        chosen = chosen_in(mask(tokens, mask_rate=0.5, **settings))
+        left, right = chosen[:, :8], chosen[:, 9:]
+        assert (left.all(1) ^ right.all(1)).all()
+        assert 0.4 < left.all(1).mean() < 0.6
+
+
 def run_lengths(chosen):
     return np.concatenate(
         [np.diff(np.flatnonzero(np.diff(np.pad(row.astype(int), 1))))[::2] for row in chosen]

@@ -277,7 +277,7 @@ def test_every_kernel_of_the_encoder_is_a_matrix_for_muon(variant):
             assert {param.shape[i] for i in rest} <= {3}
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("name", ["adam_released", "muon"])
 def test_clipping_comes_first(name):
     """A gradient beyond the limit acts like the same gradient scaled to it."""
     params = params_of()
@@ -303,7 +303,7 @@ def test_every_optimizer_descends(name):
     def distance(params):
         return optax.tree.norm(optax.tree.sub(params, goal), squared=True)
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnames="state")
     def step(params, state):
         updates, state = optimizer.update(jax.grad(distance)(params), state, params)
         return optax.apply_updates(params, jax.tree.map(lambda u: 0.1 * u, updates)), state

@@ -81,8 +81,9 @@ def scale_by_released_adam(beta1: float, beta2: float, eps: float) -> optax.Grad
     """
 
     def init(params: Params) -> optax.ScaleByAdamState:
-        zeros = optax.tree.zeros_like(params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu=zeros, nu=zeros)
+        # Two trees: a buffer that is in the state twice could not be donated.
+        mu, nu = optax.tree.zeros_like(params), optax.tree.zeros_like(params)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu, nu)
 
     def update(
         gradients: Params, state: optax.ScaleByAdamState, params: Params | None = None
