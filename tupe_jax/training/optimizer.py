@@ -81,8 +81,9 @@ def scale_by_released_adam(beta1: float, beta2: float, eps: float) -> optax.Grad
     """
 
     def init(params: Params) -> optax.ScaleByAdamState:
-        zeros = optax.tree.zeros_like(params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu=zeros, nu=zeros)
+        # Two trees: a buffer that is in the state twice could not be donated.
+        mu, nu = optax.tree.zeros_like(params), optax.tree.zeros_like(params)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu, nu)
 
     def update(
         gradients: Params, state: optax.ScaleByAdamState, params: Params | None = None
@@ -99,7 +100,7 @@ def scale_by_released_adam(beta1: float, beta2: float, eps: float) -> optax.Grad
 
 def _one_minus_power(beta: float, count: jax.Array) -> jax.Array:
     """1 - beta^count, without the loss of digits that float32 has where beta is near 1."""
-    return -jnp.expm1(count * math.log(beta))
+    return -jnp.expm1(count * jnp.log1p(beta - 1))
 
 
 # ------------------------------------------------------------------------------ kinds of parameters

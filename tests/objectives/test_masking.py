@@ -1,0 +1,297 @@
+"""What masking promises, for tokens, words and spans alike."""
+
+import functools
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tupe_jax.config import ObjectiveConfig
+from tupe_jax.errors import UserError
+from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+
+SPECIAL = SpecialTokens(pad_id=0, cls_id=1, sep_id=2, mask_id=3, unk_id=4)
+VOCAB = 200
+STARTS_WORD = np.random.default_rng(0).random(VOCAB) < 0.5
+UNITS = ["token", "word", "span"]
+
+
+def rows(count=64, length=128, seed=0):
+    """[CLS] a few sentences with [SEP], unknown pieces, and padding of different lengths."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(5, VOCAB, (count, length))
+    tokens[rng.random(tokens.shape) < 0.05] = SPECIAL.sep_id
+    tokens[rng.random(tokens.shape) < 0.02] = SPECIAL.unk_id
+    tokens[:, 0] = SPECIAL.cls_id
+    for row, words in zip(tokens, rng.integers(0, length + 1, count), strict=True):
+        row[words:] = SPECIAL.pad_id
+    return tokens
+
+
+@functools.partial(jax.jit, static_argnames=("objective", "special"))
+def masked_on_device(tokens, key, objective, special):
+    return mask_rows(
+        tokens,
+        key,
+        objective=objective,
+        special=special,
+        vocab_size=VOCAB,
+        starts_word_V=jnp.asarray(STARTS_WORD),
+    )
+
+
+def mask(tokens, seed=0, special=SPECIAL, **settings):
+    key = jax.random.key(seed)
+    masked = masked_on_device(tokens, key, ObjectiveConfig(**settings), special)
+    return jax.tree.map(np.asarray, masked)
+
+
+def chosen_in(masked):
+    """Where a token is scored, [B, S], from the slots."""
+    chosen = np.zeros(masked.tokens_BxS.shape, int)
+    for row, positions, weights in zip(
+        chosen, masked.positions_BxM, masked.weights_BxM, strict=True
+    ):
+        np.add.at(row, positions, weights.astype(int))
+    assert chosen.max() <= 1, "a position is scored twice"
+    return chosen.astype(bool)
+
+
+def ordinary(tokens):
+    return ~np.isin(tokens, SPECIAL.ids)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("rate", [0.15, 0.95])
+def test_exactly_the_rounded_share_of_ordinary_tokens_is_scored(unit, rate):
+    tokens = rows()
+    masked = mask(tokens, mask_unit=unit, mask_rate=rate)
+    expected = [round(rate * n) for n in ordinary(tokens).sum(1)]
+    assert len(set(expected)) > 10
+    np.testing.assert_array_equal(masked.weights_BxM.sum(1), expected)
+    chosen = chosen_in(masked)
+    np.testing.assert_array_equal(chosen.sum(1), expected)
+    assert not chosen[~ordinary(tokens)].any()
+    assert masked.positions_BxM.shape == (64, round(rate * 128))
+    assert set(np.unique(masked.weights_BxM)) == {0, 1}
+    assert (masked.positions_BxM[masked.weights_BxM == 0] == 0).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_targets_are_the_original_tokens_and_the_others_stay(unit):
+    tokens = rows()
+    masked = mask(tokens, mask_unit=unit)
+    chosen = chosen_in(masked)
+    np.testing.assert_array_equal(
+        masked.targets_BxM, np.take_along_axis(tokens, masked.positions_BxM, 1)
+    )
+    np.testing.assert_array_equal(masked.tokens_BxS[~chosen], tokens[~chosen])
+    assert (masked.tokens_BxS[chosen] == SPECIAL.mask_id).any()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_80_10_10(unit):
+    # One token only, so that a kept one can be told from a random one.
+    tokens = np.full((256, 256), 7)
+    masked = mask(tokens, mask_unit=unit, mask_rate=0.3)
+    became = masked.tokens_BxS[chosen_in(masked)]
+    n = became.size
+
+    def share_is(found, p):
+        assert abs(found.mean() - p) < 4.5 * np.sqrt(p * (1 - p) / n)
+
+    share_is(became == SPECIAL.mask_id, 0.8)
+    random = became[(became != SPECIAL.mask_id) & (became != 7)]
+    ordinary_pieces = VOCAB - len(SPECIAL.ids)
+    share_is(became == 7, 0.1 + 0.1 / ordinary_pieces)
+    # Uniform over every ordinary piece: chi-squared has variance 2 per degree of freedom.
+    counts = np.bincount(random, minlength=VOCAB)
+    assert not counts[list(SPECIAL.ids)].any()
+    counts = np.delete(counts, [*SPECIAL.ids, 7])
+    assert (counts > 0).all()
+    chi_squared = ((counts - counts.mean()) ** 2).sum() / counts.mean()
+    assert abs(chi_squared - counts.size) < 4.5 * np.sqrt(2 * counts.size)
+
+
+def test_other_shares_and_special_ids_anywhere():
+    special = SpecialTokens(pad_id=1, cls_id=0, sep_id=2, mask_id=VOCAB - 1)
+    tokens = np.full((64, 128), 7)
+    shares = {"replace_by_mask": 0.0, "replace_by_random": 1.0}
+    masked = mask(tokens, special=special, mask_rate=0.95, **shares)
+    assert set(np.unique(masked.tokens_BxS)) == set(range(VOCAB)) - set(special.ids)
+    kept = mask(tokens, special=special, replace_by_mask=0.0, replace_by_random=0.0)
+    np.testing.assert_array_equal(kept.tokens_BxS, tokens)
+    assert kept.weights_BxM.all()
+
+
+def groups_of(tokens, starts):
+    """The number of its group for every ordinary token, counted one by one; -1 for special ones."""
+    groups = np.full(tokens.shape, -1)
+    for b, row in enumerate(tokens):
+        group = 0
+        for s, token in enumerate(row):
+            if token in SPECIAL.ids or s == 0 or row[s - 1] in SPECIAL.ids or starts[b, s]:
+                group += 1
+            if token not in SPECIAL.ids:
+                groups[b, s] = group
+    return groups
+
+
+def test_words_are_hidden_whole_except_at_most_one_per_row():
+    tokens = rows()
+    chosen = chosen_in(mask(tokens, mask_unit="word"))
+    words = groups_of(tokens, STARTS_WORD[tokens])
+    cut = 0
+    for row, hidden in zip(words, chosen, strict=True):
+        parts = [hidden[row == word] for word in np.unique(row[row >= 0])]
+        broken = [part for part in parts if part.any() and not part.all()]
+        assert len(broken) <= 1
+        for part in broken:  # its beginning is hidden, its end is not
+            assert (np.diff(part.astype(int)) <= 0).all()
+        cut += len(broken)
+    assert cut > 0
+    assert any(row.tolist().count(w) > 2 for row in words for w in row[row >= 0])
+
+
+def test_single_tokens_do_not_keep_words_together():
+    """Else the test above could not fail."""
+    tokens = rows()
+    chosen = chosen_in(mask(tokens, mask_unit="token"))
+    words = groups_of(tokens, STARTS_WORD[tokens])
+    whole = [
+        hidden[row == word].all()
+        for row, hidden in zip(words, chosen, strict=True)
+        for word in np.unique(row[hidden])
+        if (row == word).sum() > 1
+    ]
+    assert np.mean(whole) < 0.4
+
+
+def test_no_group_reaches_over_a_special_token():
+    """A row of two sides without a word start: one of them is hidden, either as often."""
+    inside = 5 + np.argmin(STARTS_WORD[5:])
+    tokens = np.full((512, 17), inside)
+    tokens[:, 8] = SPECIAL.sep_id
+    for settings in ({"mask_unit": "word"}, {"mask_unit": "span", "mean_span": 1e9}):
+        chosen = chosen_in(mask(tokens, mask_rate=0.5, **settings))
+        left, right = chosen[:, :8], chosen[:, 9:]
+        assert (left.all(1) ^ right.all(1)).all()
+        assert 0.4 < left.all(1).mean() < 0.6
+
+
+def run_lengths(chosen):
+    return np.concatenate(
+        [np.diff(np.flatnonzero(np.diff(np.pad(row.astype(int), 1))))[::2] for row in chosen]
+    )
+
+
+def test_spans_have_the_mean_length_asked_for():
+    tokens = np.full((256, 512), 7)
+    for mean in (1.0, 3.0, 6.0):
+        lengths = run_lengths(chosen_in(mask(tokens, mask_unit="span", mean_span=mean)))
+        # Neighbouring spans may both be drawn: a run is 1 / (1 - rate) times as long on average.
+        assert abs(lengths.mean() * 0.85 / mean - 1) < 0.05
+        if mean > 1:  # geometric: variance mean * (mean - 1); runs are geometric, too
+            run_mean = lengths.mean()
+            assert abs(lengths.var() / (run_mean * (run_mean - 1)) - 1) < 0.15
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_position_is_equally_likely(unit):
+    start, inside = 5 + np.argmax(STARTS_WORD[5:]), 5 + np.argmin(STARTS_WORD[5:])
+    words_of_three = np.where(np.arange(64) % 3, inside, start)
+    tokens = np.repeat(words_of_three[None], 4096, axis=0)
+    chosen = chosen_in(mask(tokens, mask_unit=unit, mask_rate=0.25))
+    share_S = chosen.mean(0)
+    # The group that is cut is cut at its end, and there is one in each row of 64.
+    assert np.abs(share_S - 0.25).max() < (0.05 if unit != "token" else 0.03)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_key_decides_and_nothing_else(unit):
+    tokens = rows()
+    first, again = mask(tokens, mask_unit=unit), mask(tokens, mask_unit=unit)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    other = mask(tokens, seed=1, mask_unit=unit)
+    assert (chosen_in(first) != chosen_in(other)).mean() > 0.02
+    assert (first.tokens_BxS != other.tokens_BxS).any()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_rows_do_not_depend_on_each_other(unit):
+    tokens = np.repeat(np.random.default_rng(1).integers(5, VOCAB, (1, 128)), 64, axis=0)
+    masked = mask(tokens, mask_unit=unit)
+    assert len(np.unique(chosen_in(masked), axis=0)) == 64, "equal rows get masks of their own"
+    tokens[16:, 60:] = SPECIAL.pad_id
+    changed = mask(tokens, mask_unit=unit)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:16], b[:16]), masked, changed)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("token", SPECIAL.ids)
+def test_a_row_without_ordinary_tokens_is_left_alone(unit, token):
+    tokens = np.full((2, 128), token)
+    masked = mask(tokens, mask_unit=unit)
+    np.testing.assert_array_equal(masked.tokens_BxS, tokens)
+    assert not masked.weights_BxM.any()
+    assert not masked.positions_BxM.any()
+
+
+def test_a_position_at_the_very_start_can_be_hidden():
+    """Rows need not start with [CLS]; position 0 is also what unused slots point to."""
+    tokens = np.full((512, 16), 7)
+    tokens[:, 8:] = SPECIAL.pad_id
+    masked = mask(tokens, mask_rate=0.5, replace_by_mask=1.0, replace_by_random=0.0)
+    hidden = masked.tokens_BxS == SPECIAL.mask_id
+    np.testing.assert_array_equal(hidden, chosen_in(masked))
+    assert 0.4 < hidden[:, 0].mean() < 0.6
+
+
+def test_small_integers_as_they_are_stored_on_disk():
+    tokens = rows().astype(np.uint16)
+    masked, expected = mask(tokens), mask(tokens.astype(np.int32))
+    assert masked.tokens_BxS.dtype == np.int32
+    jax.tree.map(np.testing.assert_array_equal, masked, expected)
+
+
+def test_wrong_use_is_told():
+    key = jax.random.key(0)
+    common = {"special": SPECIAL, "vocab_size": VOCAB}
+    with pytest.raises(UserError, match=r"mask_rate=0.01 of 20 tokens"):
+        mask_rows(rows(1, 20), key, objective=ObjectiveConfig(mask_rate=0.01), **common)
+    with pytest.raises(UserError, match=r"mask_unit='word'"):
+        mask_rows(rows(1, 20), key, objective=ObjectiveConfig(mask_unit="word"), **common)
+
+
+SHARDED = """
+import jax, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from tests.objectives.test_masking import SPECIAL, UNITS, masked_on_device, rows
+from tupe_jax.config import ObjectiveConfig
+
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+assert mesh.size == 8
+tokens = rows()
+sharded = jax.device_put(tokens, NamedSharding(mesh, PartitionSpec("data")))
+for unit in UNITS:
+    arguments = jax.random.key(0), ObjectiveConfig(mask_unit=unit), SPECIAL
+    compiled = masked_on_device.lower(sharded, *arguments).compile().as_text()
+    for word in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
+        assert word not in compiled, (unit, word)
+    ours = masked_on_device(sharded, *arguments)
+    assert len(ours.tokens_BxS.sharding.device_set) == 8
+    jax.tree.map(np.testing.assert_array_equal, ours, masked_on_device(tokens, *arguments))
+print("the same on 8 devices")
+"""
+
+
+def test_sharded_rows_get_the_same_masks_without_communication():
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED], capture_output=True, text=True, env=environment
+    )
+    assert "the same on 8 devices" in done.stdout, done.stderr
