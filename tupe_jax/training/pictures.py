@@ -59,43 +59,55 @@ def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, pa
 
 
 def position_matrices(weights: ArrayLike, path: Path, *, title: str) -> None:
-    """One panel per head: the share of attention (colour) from each place (row) to each (column).
+    """One panel per head: how much each position (row) attends to each position (column).
 
-    `weights` is [H, S, S], or [L, H, S, S] for matrices of each layer; see `attention_by_position`.
-    A share is drawn relative to even attention, 1/S, on a scale of powers of two that all panels
-    have in common: a head that looks everywhere is as plain to see as one that looks at one word.
+    `weights` is [H, S, S], or [L, H, S, S] if the layers differ; see `attention_by_position`. The
+    colour is the weight relative to even attention, 1/S, on a scale of powers of two that all
+    panels share: a head that looks everywhere is as easy to read as one that looks at one word.
     """
-    from matplotlib.colors import LogNorm
-
-    weights_LxHxSxS = np.asarray(weights, np.float64)
-    by_layer = weights_LxHxSxS.ndim == 4
-    if not by_layer:
-        weights_LxHxSxS = weights_LxHxSxS[None]
-    layers, heads, length, _ = weights_LxHxSxS.shape
-    # Layers are rows of the grid; without them the heads are laid out as a rectangle.
-    columns = heads if by_layer else min(heads, max(2, math.ceil(math.sqrt(heads * 1.5))))
-    rows = layers * heads // columns if by_layer else -(-heads // columns)
-    figure = _figure(2.1 * columns + 1.3, 2.25 * rows + 0.9)
+    weights = np.asarray(weights, np.float64)
+    by_layer = weights.ndim == 4
+    length = weights.shape[-1]
+    heads = weights.shape[-3]
+    panels_NxSxS = weights.reshape(-1, length, length) * length
+    columns = heads if by_layer else _columns(heads)
+    rows = -(-len(panels_NxSxS) // columns)
+    figure = _figure(2.1 * columns + 1.5, 2.2 * rows + 0.7)
     grid: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    relative = weights_LxHxSxS * length
-    scale = LogNorm(2.0**-4, 2.0 ** max(3, math.ceil(math.log2(relative.max()))), clip=True)
-    for number, panel in enumerate(grid.flat):
-        if number >= layers * heads:
-            panel.set_axis_off()
-            continue
+    lowest, highest = _powers_of_two_around(panels_NxSxS)
+    for panel in grid.flat[len(panels_NxSxS) :]:
+        panel.set_axis_off()
+    for number, (panel, matrix_SxS) in enumerate(zip(grid.flat, panels_NxSxS, strict=False)):
+        exponent_SxS = np.log2(np.maximum(matrix_SxS, 1e-30))  # an infinity would not be drawn
+        image = panel.imshow(exponent_SxS, vmin=lowest, vmax=highest, cmap="viridis")
         layer, head = divmod(number, heads)
-        image = panel.imshow(relative[layer, head], norm=scale, cmap="viridis")
-        panel.set_title(
-            f"layer {layer + 1}, head {head + 1}" if by_layer else f"head {head + 1}", fontsize=10
-        )
+        name = f"layer {layer + 1}, head {head + 1}" if by_layer else f"head {head + 1}"
+        panel.set_title(name, fontsize=10)
         _mark_positions(panel, length)
     figure.suptitle(title, fontsize=12)
     figure.supxlabel("attended position", fontsize=10)
     figure.supylabel("attending position", fontsize=10)
-    bar = figure.colorbar(image, ax=grid, shrink=0.8, aspect=30, pad=0.02)
-    bar.ax.yaxis.set_major_formatter(lambda x, _: f"{x:g}x" if x >= 1 else f"1/{1 / x:g}")
-    bar.set_label("attention relative to even", fontsize=10)
+    clipped = panels_NxSxS.min() < 2.0**lowest
+    bar = figure.colorbar(
+        image, ax=grid, shrink=0.9, aspect=30, pad=0.02, extend="min" if clipped else "neither"
+    )
+    powers = range(lowest, highest + 1)
+    bar.set_ticks(powers, labels=[f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in powers])
+    bar.ax.tick_params(labelsize=8)
+    bar.set_label("attention (1x is even)", fontsize=10)
     _save(figure, path)
+
+
+def _columns(panels: int) -> int:
+    """One row for a few; else four to six columns, whichever leaves the fewest gaps."""
+    return panels if panels <= 4 else min((4, 5, 6), key=lambda columns: -panels % columns)
+
+
+def _powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
+    """Exponents for the ends of a scale: at least 1/2 to 2, and not below 1/16."""
+    highest = max(1, math.ceil(math.log2(values.max())))
+    lowest = math.floor(math.log2(max(values.min(), 2.0**-4)))
+    return min(-1, lowest), highest
 
 
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
