@@ -167,9 +167,15 @@ class _WeightsAndBiases:
                 f"the Weights & Biases project {project!r} is set but wandb is not installed: "
                 "`pip install wandb`, or leave the project empty"
             ) from None
-        self._run = wandb.init(
-            project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
-        )
+        try:
+            self._run = wandb.init(
+                project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
+            )
+        except wandb.Error as error:
+            raise UserError(
+                f"Weights & Biases refuses project {project!r} ({error}); run `wandb login`, set "
+                "WANDB_MODE=offline, or leave the project empty"
+            ) from error
         # W&B's own step only goes up; a resumed run may start a little earlier.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")

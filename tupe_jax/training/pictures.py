@@ -113,8 +113,8 @@ def _powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
     """Softmax over the last axis: the attention that a position bias alone would give."""
     bias = np.asarray(bias, np.float64)
-    exponentials = np.exp(bias - bias.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
+    weights: NDArray[np.float64] = np.exp(bias - bias.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
 
 
 def smoothed(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -124,7 +124,8 @@ def smoothed(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
     place = np.arange(len(values_N))
     # As far to one side as to the other: else the ends of a falling curve are bent.
     reach = np.minimum(half, np.minimum(place, len(values_N) - 1 - place))
-    return (sums[place + reach + 1] - sums[place - reach]) / (2 * reach + 1)
+    means: NDArray[np.float64] = (sums[place + reach + 1] - sums[place - reach]) / (2 * reach + 1)
+    return means
 
 
 def _series(
