@@ -47,7 +47,8 @@ def test_plain_lines_where_nobody_watches():
 
 def test_one_bar_on_a_terminal_with_messages_above_it():
     shown = run(Terminal())
-    assert "compiling" in shown
+    assert "20/100 compiling" in shown
+    assert "40/100 compiling" not in shown
     assert "40/100 loss 5.432 · 31.2 k tokens/s · 3:00 left" in shown
     message = "step 41 skipped: the loss is not finite\n"
     # The bar is wiped, the message takes its line, and the bar is drawn again below.

@@ -142,9 +142,10 @@ class _TensorBoard:
     def __init__(self, folder: Path) -> None:
         # First of all TensorFlow learns that the GPUs are not its own.
         importlib.import_module("tupe_jax.data.tensorflow_on_cpu")
-        from clu.metric_writers import SummaryWriter
+        from clu.metric_writers import AsyncWriter, SummaryWriter
 
-        self._writer = SummaryWriter(str(folder))
+        # On a thread: eight scalars cost TensorFlow 5 ms, in which the devices may run dry.
+        self._writer = AsyncWriter(SummaryWriter(str(folder)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         self._writer.write_scalars(step, scalars)

@@ -112,9 +112,10 @@ def _powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
 
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
     """Softmax over the last axis: the attention that a position bias alone would give."""
-    bias = np.asarray(bias, np.float64)
-    weights: NDArray[np.float64] = np.exp(bias - bias.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    logits: NDArray[np.float64] = np.asarray(bias, np.float64)
+    weights: NDArray[np.float64] = np.exp(logits - logits.max(-1, keepdims=True))
+    normalised: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
+    return normalised
 
 
 def smoothed(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
