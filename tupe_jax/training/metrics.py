@@ -142,9 +142,10 @@ class _TensorBoard:
     def __init__(self, folder: Path) -> None:
         # First of all TensorFlow learns that the GPUs are not its own.
         importlib.import_module("tupe_jax.data.tensorflow_on_cpu")
-        from clu.metric_writers import SummaryWriter
+        from clu.metric_writers import AsyncWriter, SummaryWriter
 
-        self._writer = SummaryWriter(str(folder))
+        # On a thread: eight scalars cost TensorFlow 5 ms, in which the devices may run dry.
+        self._writer = AsyncWriter(SummaryWriter(str(folder)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         self._writer.write_scalars(step, scalars)
@@ -167,9 +168,15 @@ class _WeightsAndBiases:
                 f"the Weights & Biases project {project!r} is set but wandb is not installed: "
                 "`pip install wandb`, or leave the project empty"
             ) from None
-        self._run = wandb.init(
-            project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
-        )
+        try:
+            self._run = wandb.init(
+                project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
+            )
+        except wandb.Error as error:
+            raise UserError(
+                f"Weights & Biases refuses project {project!r} ({error}); run `wandb login`, set "
+                "WANDB_MODE=offline, or leave the project empty"
+            ) from error
         # W&B's own step only goes up; a resumed run may start a little earlier.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")

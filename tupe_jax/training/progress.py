@@ -30,6 +30,7 @@ class Progress:
         self._clock = clock
         self._last = (start, clock())
         self._seconds_per_step: float | None = None
+        self._text = ""  # of the last report
         self._bar = (
             tqdm(
                 total=total_steps,
@@ -43,7 +44,7 @@ class Progress:
         )
 
     def status(self, doing: str) -> None:
-        """Say what the run is doing while no steps are made, such as compiling."""
+        """Say what the run is doing until the next step is made, such as compiling."""
         if self._bar is not None:
             self._bar.set_description_str(doing)
         else:
@@ -52,18 +53,18 @@ class Progress:
     def advance(self, step: int) -> None:
         """Move the bar; cheap enough for every step."""
         if self._bar is not None:
+            self._bar.set_description_str(self._text, refresh=False)
             self._bar.update(step - self._bar.n)
 
     def report(self, step: int, *, loss: float, tokens_per_second: float) -> None:
         """Tell the numbers of a log interval."""
         left = time_text(self._seconds_left(step))
-        text = f"loss {loss:.3f} · {quantity_text(tokens_per_second)} tokens/s · {left} left"
+        self._text = f"loss {loss:.3f} · {quantity_text(tokens_per_second)} tokens/s · {left} left"
         if self._bar is not None:
-            self._bar.set_description_str(text, refresh=False)
             self.advance(step)
             self._bar.refresh()
         else:
-            self._print(f"step {step}/{self._total} · {text}")
+            self._print(f"step {step}/{self._total} · {self._text}")
 
     def say(self, message: str) -> None:
         """Print a line that stays, above the bar: warnings, validation results."""

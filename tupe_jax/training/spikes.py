@@ -30,7 +30,8 @@ def spike(loss: float, recent: Sequence[float]) -> Spike | None:
     """Judge a loss by the median of the recent ones and their median distance from it.
 
     Medians, because a few spikes among the recent losses must not make the next one look usual.
-    While the loss falls fast the median lies above it, which is no spike.
+    While the loss falls fast, at the start of a run, the recent ones lie far apart and above it:
+    nothing is a spike then.
     """
     if len(recent) < FEWEST:
         return None
