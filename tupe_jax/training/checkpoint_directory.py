@@ -5,13 +5,13 @@
                   type and fingerprint; with a checksum of itself
     vocabulary/   JSON: the vocabulary file, base64
 
-Two things can be wrong with it, and they are kept apart. It can be *damaged*: the checksums, which
-cover everything a run goes on from, do not fit (`DamagedError`; an older checkpoint may serve). Or it is
-whole but of another model: a `UserError` that names the array, and never a reason to fall back.
+Two things can be wrong with it, and they are kept apart. It can be damaged: the checksums, which
+cover everything that a run goes on from, do not fit (`DamagedError`; an older checkpoint may do).
+Or it is whole but of another model: a `UserError` that names the array, never a reason to fall
+back.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -228,16 +228,20 @@ def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
     """
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, KeyError, TypeError, binascii.Error) as error:
-        raise DamagedError(_one_line(error)) from error
-    except ValueError as error:
-        if str(error).startswith(STORAGE_TROUBLE):
-            raise UserError(f"cannot read {directory}: {_one_line(error)}") from error
-        raise DamagedError(_one_line(error)) from error
-    except OSError as error:
-        raise UserError(f"cannot read {directory}: {_one_line(error)}") from error
+    except (UserError, DamagedError):
+        raise
+    except Exception as error:
+        cause = _first_cause(error)  # Orbax wraps what tensorstore says in a bare Exception
+        what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
+        gone = isinstance(cause, FileNotFoundError | NotADirectoryError)
+        if str(cause).startswith(STORAGE_TROUBLE) or (isinstance(cause, OSError) and not gone):
+            raise UserError(f"cannot read {directory}: {what}") from error
+        if isinstance(cause, OSError | ValueError | KeyError | TypeError):
+            raise DamagedError(what) from error
+        raise
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}"
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
