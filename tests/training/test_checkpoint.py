@@ -289,7 +289,8 @@ def files_of(directory):
 
 
 def largest(directory, item):
-    return max((directory / item).rglob("*"), key=lambda file: file.stat().st_size)
+    files = [file for file in (directory / item).rglob("*") if file.is_file()]
+    return max(files, key=lambda file: file.stat().st_size)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, truncate, flip_a_bit])

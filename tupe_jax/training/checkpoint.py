@@ -182,10 +182,9 @@ class Checkpoints:
     ) -> None:
         if not damaged:
             return
-        for directory, damage in damaged:
+        for directory, damage in damaged if ocp.multihost.is_primary_host(0) else ():
             aside = _free_name(directory)
-            if ocp.multihost.is_primary_host(0):
-                directory.rename(aside)
+            directory.rename(aside)
             log.warning(
                 "checkpoint %s is damaged (%s): renamed to %s, going on from step %s",
                 *(directory, damage, aside.name, instead.name),

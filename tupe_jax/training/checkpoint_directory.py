@@ -168,40 +168,48 @@ def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
         )
         for name, array in wanted.items()
     }
-    arrays = _read_arrays(directory, about, restore_args)
+    # Each process reads its own part. They must agree before the next collective operation: one
+    # that went on to an older checkpoint alone would leave the others waiting.
+    arrays, damage = {}, None
+    try:
+        arrays = _read_arrays(directory, restore_args)
+    except DamagedError as error:
+        damage = error
+    if ocp.multihost.global_max([int(damage is not None)])[0]:
+        raise damage or DamagedError("another process cannot read its part of the arrays")
+    _check_bits(about, arrays)
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
 
 
 def read_params(directory: epath.Path, about: About) -> dict[tuple[str, ...], Array]:
-    """The averaged parameters if there are any, else the parameters, by path, in host memory."""
+    """The averaged parameters if there are any, else the parameters, by path, in host memory.
+
+    All of them in this process, whatever other processes do.
+    """
     kind = "ema." if any(name.startswith("ema.") for name in about.arrays) else "params."
-    restore_args = {
-        name: ocp.RestoreArgs(restore_type=np.ndarray)
-        for name in about.arrays
-        if name.startswith(kind)
-    }
-    arrays = _read_arrays(directory, about, restore_args)
+    in_host_memory = ocp.RestoreArgs(restore_type=np.ndarray)
+    arrays = _read_arrays(
+        directory, {name: in_host_memory for name in about.arrays if name.startswith(kind)}
+    )
+    _check_bits(about, arrays)
     return {tuple(name.split(".")[1:]): array for name, array in arrays.items()}
 
 
-def _read_arrays(
-    directory: epath.Path, about: About, restore_args: Mapping[str, ocp.RestoreArgs]
-) -> dict[str, Any]:
-    with (
-        _damage_if_unreadable(directory),
-        ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
-    ):
-        arrays: dict[str, Any] = checkpointer.restore(
+def _read_arrays(directory: epath.Path, restore_args: dict[str, ocp.RestoreArgs]) -> dict[str, Any]:
+    with _damage_if_unreadable(directory):
+        arrays: dict[str, Any] = ocp.PyTreeCheckpointHandler().restore(
             directory / "state",
             args=ocp.args.PyTreeRestore(
-                item=dict(restore_args), restore_args=dict(restore_args), partial_restore=True
+                item=restore_args, restore_args=restore_args, partial_restore=True
             ),
         )
-    # Orbax has been seen to return something for an array that it could not read: trust only this.
-    for name, found in fingerprints({name: arrays[name] for name in restore_args}).items():
+        return {name: arrays[name] for name in restore_args}
+
+
+def _check_bits(about: About, arrays: Mapping[str, Any]) -> None:
+    for name, found in fingerprints(arrays).items():
         if found != about.arrays[name].fingerprint:
             raise DamagedError(f"the bits of {name} do not fit their fingerprint")
-    return arrays
 
 
 def _check_same_arrays(
