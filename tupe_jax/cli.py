@@ -27,7 +27,12 @@ class Command:
         return f"tupe_jax.commands.{self.name.replace('-', '_')}"
 
 
-COMMANDS = (Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),)
+COMMANDS = (
+    Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
+    Command("vocab", "train a vocabulary on a data task"),
+    Command("prepare", "run a data task once and write its token rows"),
+    Command("bench", "measure one part on this machine"),
+)
 
 
 def _overview() -> str:

@@ -48,7 +48,7 @@ def test_settings(action, words):
     ("position", "words"),
     [
         (PositionConfig("learnt", "none"), ["position.absolute", "'learnt'", "untied"]),
-        (PositionConfig("untied", "t6"), ["position.relative", "'t6'", "'t5'"]),
+        (PositionConfig("untied", "t55"), ["position.relative", "'t55'", "'t5'"]),
         (PositionConfig("added", "none", untie_cls=True), ["untie_cls=True", "'added'", "False"]),
         (PositionConfig("none", "rope", untie_cls=True), ["untie_cls=True", "'rope'"]),
         (PositionConfig("mixed", "shaw", untie_cls=True), ["untie_cls=True", "'mixed'", "'shaw'"]),

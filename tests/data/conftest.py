@@ -1,0 +1,14 @@
+"""A vocabulary for the documents of `small_corpus`."""
+
+import pytest
+from small_corpus import documents
+
+from tupe_jax.data.vocabulary import Vocabulary, train_vocabulary
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    lines = (line for document in documents(500) for line in document.split("\n"))
+    path = tmp_path_factory.mktemp("vocabulary") / "small.model"
+    path.write_bytes(train_vocabulary(lines, 200))
+    return Vocabulary.load(path)

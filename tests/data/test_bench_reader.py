@@ -1,0 +1,40 @@
+"""`tupe bench reader` measures what it says, on a given folder or on one of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tupe_jax import cli
+from tupe_jax.commands import bench
+from tupe_jax.data import reader_speed
+from tupe_jax.data.rows import read_index
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_speed, "SECONDS_PER_REPEAT", 0.02)
+    monkeypatch.setattr(bench, "RANDOM_ROWS", 800)
+
+
+def test_one_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "reader", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    result = json.loads(line)
+    assert (result["what"], result["shape"]) == ("reader", [256, 512])
+    assert 0 < result["lowest"] <= result["tokens_per_second"] <= result["highest"]
+    assert set(result["resume_seconds"]) == {"10", "1000000"}
+
+
+def test_a_given_folder_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reader_speed.write_random_rows(tmp_path, rows=64, length=16)
+    assert read_index(tmp_path).splits["train"].rows == 64
+    assert cli.main(["bench", "reader", f"--data={tmp_path}", "--batch-size=4"]) == 0
+    assert capsys.readouterr().out.startswith("reader 4 x 16: ")
+
+
+def test_a_folder_that_is_not_prepared_is_a_user_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", "reader", f"--data={tmp_path}"]) == cli.USER_ERROR_EXIT_CODE
+    assert "tupe prepare" in capsys.readouterr().err

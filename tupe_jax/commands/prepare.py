@@ -1,0 +1,91 @@
+"""Run a data task once and write its token rows to ArrayRecord shards.
+
+  tupe prepare --task='text:books/*.txt.gz' --vocabulary=books.model --length=512 --out=rows
+
+A task is a source or a mixture of sources with weights (how often each is passed):
+  builtin               the generated corpus; builtin:5000 for its first 5,000 documents
+  text:GLOB             plain or gzipped files, a sentence or paragraph per line, a blank line
+                        between documents
+  wiki40b/en, wikipedia, c4/en, lm1b      from TFDS, prepared under $TFDS_DATA_DIR
+  'wikipedia + 2 * text:books/*.txt'      a mixture
+
+One document in 200, chosen by its text, goes to the validation split. If the command is killed,
+run it again: finished shards are kept, and the result is the same.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
+from tupe_jax.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", required=True, help="source or mixture, see above")
+    parser.add_argument("--vocabulary", required=True, type=Path, help="made by `tupe vocab`")
+    parser.add_argument("--length", type=int, default=512, help="tokens per row (default 512)")
+    parser.add_argument("--out", required=True, type=Path, help="folder to write, new or begun")
+    parser.add_argument(
+        "--cleaning",
+        default="all",
+        help=f"all (default), none, or some of {','.join(CLEANING_STEPS)}",
+    )
+    parser.add_argument("--shards", type=int, help="training shards (default: by size)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: all cores")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="read documents that SeqIO's Beam pipeline (seqio_cache_tasks) has tokenised",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the built-in corpus")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for name, least in (("length", 2), ("workers", 1), ("shards", 1)):
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name}={value} must be at least {least}")
+    cleaning = parse_cleaning(arguments.cleaning)
+
+    # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
+    from tqdm import tqdm
+
+    from tupe_jax.data.plan import Settings
+    from tupe_jax.data.prepare import prepare
+
+    settings = Settings(
+        task=arguments.task,
+        vocabulary=arguments.vocabulary,
+        length=arguments.length,
+        cleaning=cleaning,
+        shards=arguments.shards,
+        seed=arguments.seed,
+        cache=arguments.cache,
+    )
+    start = time.monotonic()
+    # A line in a log file now and then, a lively bar on a terminal.
+    seconds = 0.5 if sys.stderr.isatty() else 30
+    with tqdm(unit="shard", mininterval=seconds, miniters=0) as bar:
+
+        def show(done: int, shards: int, tokens: int) -> None:
+            bar.total = shards
+            bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
+            bar.update(done - bar.n)
+
+        outcome = prepare(settings, arguments.out, arguments.workers, show)
+    for name, split in outcome.index.splits.items():
+        print(
+            f"{name}: {split.rows:,} rows, {split.tokens:,} tokens, {split.documents:,} documents"
+            f" in {len(split.shards)} shards"
+        )
+    if not outcome.index.splits["validation"].rows:
+        print("warning: no document was held out for validation; the corpus has too few")
+    if outcome.tokens:
+        print(
+            f"{outcome.tokens / (time.monotonic() - start):,.0f} tokens/s, "
+            f"{outcome.tokens / outcome.core_seconds:,.0f} tokens/s per core"
+        )
+    print(f"written to {arguments.out}")

@@ -1,0 +1,58 @@
+"""Train a lower-cased SentencePiece BPE vocabulary on a data task or on text files.
+
+  tupe vocab --text='books/*.txt.gz' --size=32768 --out=books.model
+  tupe vocab --task='wikipedia + text:books/*.txt.gz' --out=paper.model
+
+[PAD] [CLS] [SEP] [MASK] [UNK] are the pieces 0 to 4. The same text and settings give the same file.
+`tupe prepare --help` explains tasks.
+"""
+
+import argparse
+from pathlib import Path
+
+from tupe_jax.data.atomic import complete_file
+from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
+from tupe_jax.data.vocabulary import DEFAULT_SIZE, Vocabulary, train_vocabulary
+from tupe_jax.errors import UserError
+
+DEFAULT_LINES = 2_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    corpus = parser.add_mutually_exclusive_group(required=True)
+    corpus.add_argument("--task", help="source or mixture")
+    corpus.add_argument("--text", metavar="GLOB", help="text files; short for --task=text:GLOB")
+    parser.add_argument("--size", type=int, default=DEFAULT_SIZE, help="pieces (default 32768)")
+    parser.add_argument("--out", required=True, type=Path, help="the .model file to write")
+    parser.add_argument(
+        "--cleaning",
+        default="all",
+        help=f"all (default), none, or some of {','.join(CLEANING_STEPS)}",
+    )
+    parser.add_argument(
+        "--lines",
+        type=int,
+        default=DEFAULT_LINES,
+        help="train on at most this many lines, a sample of a larger corpus (default 2000000)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the sample and built-in corpus")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.lines < 1:
+        raise UserError(f"--lines={arguments.lines} must be at least 1")
+    if not arguments.out.parent.is_dir():
+        raise UserError(f"{arguments.out.parent}: no such folder to write the vocabulary to")
+    cleaning = parse_cleaning(arguments.cleaning)
+
+    # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
+    from tupe_jax.data.sampling import sample_lines
+    from tupe_jax.data.tasks import parse_task
+
+    components = parse_task(arguments.task or f"text:{arguments.text}", arguments.seed)
+    lines = sample_lines(components, cleaning, arguments.lines, arguments.seed)
+    model = train_vocabulary(lines, arguments.size)
+    with complete_file(arguments.out) as unfinished:
+        unfinished.write_bytes(model)
+    vocabulary = Vocabulary.load(arguments.out)
+    print(f"{arguments.out}: {vocabulary.size:,} pieces, sha256 {vocabulary.sha256}")

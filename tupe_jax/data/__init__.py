@@ -1,0 +1,1 @@
+"""From any text to deterministic token rows."""

@@ -1,0 +1,23 @@
+"""Files that take their name only when they are complete on disk."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def complete_file(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to; the file gets its own name at the end, or never.
+
+    The temporary name is this process's own: should two commands write the same file, neither
+    breaks the other's.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())  # else a power cut could keep the name and lose the content
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Labelled tasks from the same grammar: acceptability, sentiment, paraphrase, inference."""

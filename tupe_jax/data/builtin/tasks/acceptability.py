@@ -1,0 +1,42 @@
+"""Acceptability: is the sentence English?
+
+First a kind of mistake is drawn and a sentence in which it can be made; only then the label decides
+whether it is made. So both labels have the same kinds of sentences.
+"""
+
+from tupe_jax.data.builtin.lexicon import topics
+from tupe_jax.data.builtin.narrator import Narrator
+from tupe_jax.data.builtin.phrases import Phrases
+from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
+from tupe_jax.data.builtin.realise import realise
+from tupe_jax.data.builtin.sentence import spell
+from tupe_jax.data.builtin.tasks import mistakes
+from tupe_jax.data.examples import Example
+
+LABELS = ("unacceptable", "acceptable")
+_SENTENCES_TRIED = 40
+_MISTAKES: Urn[mistakes.Mistake] = Urn(
+    [
+        (mistakes.agreement, 25),
+        (mistakes.determiner, 12),
+        (mistakes.word_order, 20),
+        (mistakes.verb_form, 13),
+        (mistakes.subcategorisation, 18),
+        (mistakes.pronoun_case, 6),
+        (mistakes.reflexive, 6),
+    ]
+)
+
+
+def example(draw: Draw, label: int) -> Example | None:
+    """One sentence with the label, or None when this draw leads nowhere."""
+    mistake = _MISTAKES.draw(draw)
+    topic = pick(draw, topics())
+    narrator = Narrator(draw, topic)
+    phrases = Phrases(draw, topic, "past")
+    for _ in range(_SENTENCES_TRIED):
+        sentence = realise(narrator.statement())
+        wrong = mistake(phrases, draw, sentence)
+        if wrong is not None:
+            return Example(sentence.text if label else spell(wrong), None, label)
+    return None

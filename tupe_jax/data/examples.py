@@ -1,0 +1,12 @@
+"""One labelled example, whatever file, data set or generator it comes from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence or a pair of them, with a class number or, for regression, a score."""
+
+    sentence1: str
+    sentence2: str | None
+    label: int | float

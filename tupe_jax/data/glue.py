@@ -1,0 +1,186 @@
+"""The nine GLUE tasks and SNLI as data: their files, columns, classes and metrics.
+
+`load_split` reads a folder of the original TSV files, `load_file` any one file of the same columns
+(a subset, a counterfactual version), `tupe_jax.data.glue_tfds` the same tasks from TFDS.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tupe_jax.data.examples import Example
+from tupe_jax.data.tsv import Columns, TsvFormat, read_tsv
+from tupe_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class SplitNames:
+    """What a split is called: the names its file may have (or the same + .gz), and TFDS's name."""
+
+    files: tuple[str, ...]
+    tfds: str
+
+
+TRAIN = SplitNames(("train.tsv",), "train")
+DEV = SplitNames(("dev.tsv",), "validation")
+
+
+@dataclass(frozen=True)
+class LabelledTask:
+    """One task; metrics are named in the order in which papers report them.
+
+    TFDS has its own column names; its class numbers are the ones of `form.classes`.
+    """
+
+    name: str
+    folder: str
+    form: TsvFormat
+    tfds_name: str
+    tfds_columns: Columns
+    metrics: tuple[str, ...] = ("accuracy",)
+    splits: Mapping[str, SplitNames] = field(default_factory=lambda: {"train": TRAIN, "dev": DEV})
+
+    @property
+    def is_pair(self) -> bool:
+        return self.form.columns.sentence2 is not None
+
+    @property
+    def is_regression(self) -> bool:
+        return self.form.classes is None
+
+
+SINGLE = Columns("sentence", None, "label")
+PAIR = Columns("sentence1", "sentence2", "label")
+PREMISE_HYPOTHESIS = Columns("premise", "hypothesis", "label")
+NO_YES = ("0", "1")
+TWO_WAY = ("entailment", "not_entailment")
+THREE_WAY = ("entailment", "neutral", "contradiction")
+
+TASKS: Mapping[str, LabelledTask] = {
+    task.name: task
+    for task in (
+        LabelledTask(
+            name="cola",
+            folder="CoLA",
+            form=TsvFormat(SINGLE, NO_YES, header=("source", "label", "mark", "sentence")),
+            tfds_name="glue/cola",
+            tfds_columns=SINGLE,
+            metrics=("matthews",),
+        ),
+        LabelledTask(
+            name="sst2",
+            folder="SST-2",
+            form=TsvFormat(SINGLE, NO_YES),
+            tfds_name="glue/sst2",
+            tfds_columns=SINGLE,
+        ),
+        LabelledTask(
+            name="mrpc",
+            folder="MRPC",
+            form=TsvFormat(Columns("#1 String", "#2 String", "Quality"), NO_YES),
+            tfds_name="glue/mrpc",
+            tfds_columns=PAIR,
+            metrics=("f1", "accuracy"),
+            splits={"train": TRAIN, "dev": DEV, "test": SplitNames(("test.tsv",), "test")},
+        ),
+        LabelledTask(
+            name="stsb",
+            folder="STS-B",
+            form=TsvFormat(Columns("sentence1", "sentence2", "score"), classes=None),
+            tfds_name="glue/stsb",
+            tfds_columns=PAIR,
+            metrics=("pearson", "spearman"),
+        ),
+        LabelledTask(
+            name="qqp",
+            folder="QQP",
+            # A few questions of the official file hold a line break, which cuts their rows in two.
+            form=TsvFormat(
+                Columns("question1", "question2", "is_duplicate"), NO_YES, short_lines=10
+            ),
+            tfds_name="glue/qqp",
+            tfds_columns=Columns("question1", "question2", "label"),
+            metrics=("f1", "accuracy"),
+        ),
+        LabelledTask(
+            name="mnli",
+            folder="MNLI",
+            form=TsvFormat(Columns("sentence1", "sentence2", "gold_label"), THREE_WAY),
+            tfds_name="glue/mnli",
+            tfds_columns=PREMISE_HYPOTHESIS,
+            splits={
+                "train": TRAIN,
+                "dev_matched": SplitNames(("dev_matched.tsv",), "validation_matched"),
+                "dev_mismatched": SplitNames(("dev_mismatched.tsv",), "validation_mismatched"),
+            },
+        ),
+        LabelledTask(
+            name="qnli",
+            folder="QNLI",
+            form=TsvFormat(Columns("question", "sentence", "label"), TWO_WAY),
+            tfds_name="glue/qnli",
+            tfds_columns=Columns("question", "sentence", "label"),
+        ),
+        LabelledTask(
+            name="rte",
+            folder="RTE",
+            form=TsvFormat(PAIR, TWO_WAY),
+            tfds_name="glue/rte",
+            tfds_columns=PAIR,
+        ),
+        LabelledTask(
+            name="wnli",
+            folder="WNLI",
+            form=TsvFormat(PAIR, NO_YES),
+            tfds_name="glue/wnli",
+            tfds_columns=PAIR,
+        ),
+        LabelledTask(
+            name="snli",
+            folder="SNLI",
+            # "-" stands where the annotators did not agree.
+            form=TsvFormat(
+                Columns("sentence1", "sentence2", "gold_label"), THREE_WAY, no_label="-"
+            ),
+            tfds_name="snli",
+            tfds_columns=PREMISE_HYPOTHESIS,
+            splits={
+                "train": SplitNames(("train.tsv", "snli_1.0_train.txt"), "train"),
+                "dev": SplitNames(("dev.tsv", "snli_1.0_dev.txt"), "validation"),
+                "test": SplitNames(("test.tsv", "snli_1.0_test.txt"), "test"),
+            },
+        ),
+    )
+}
+
+
+def find_task(name: str) -> LabelledTask:
+    """Return the task of this name."""
+    if name not in TASKS:
+        raise UserError(f"no task {name!r}; there are {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def split_names(task: LabelledTask, split: str) -> SplitNames:
+    """Return what the split is called where it is stored."""
+    if split not in task.splits:
+        raise UserError(f"{task.name} has no split {split!r}; it has {', '.join(task.splits)}")
+    return task.splits[split]
+
+
+def load_split(task: LabelledTask, folder: Path, split: str) -> list[Example]:
+    """Read a split of a task from its own folder or from the folder of all tasks."""
+    names = [name + end for name in split_names(task, split).files for end in ("", ".gz")]
+    for place in (folder / task.folder, folder):
+        for name in names:
+            if (place / name).is_file():
+                return load_file(task, place / name)
+    raise UserError(
+        f"{folder}: none of {', '.join(names)} is there or in {task.folder}/; a file of another "
+        "name is read by its path"
+    )
+
+
+def load_file(task: LabelledTask, path: Path) -> list[Example]:
+    """Read one file that has the task's columns, whatever its name."""
+    return read_tsv(path, task.form)

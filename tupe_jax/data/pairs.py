@@ -1,0 +1,66 @@
+"""From texts to padded rows for fine-tuning: [CLS] A [SEP] or [CLS] A [SEP] [SEP] B [SEP].
+
+TUPE has no segment embedding; the doubled [SEP] is what tells a pair's border from a sentence's
+end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.data.examples import Example
+from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID
+from tupe_jax.errors import UserError
+
+
+class Encoder(Protocol):
+    """What a vocabulary must do here: text to ids, without special ids."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """`tokens` `[examples, length]` and one label each: int32 classes or float32 scores."""
+
+    tokens: NDArray[np.int32]
+    labels: NDArray[np.int32] | NDArray[np.float32]
+
+
+def encode_examples(examples: Sequence[Example], encoder: Encoder, length: int) -> LabelledRows:
+    """Encode examples of one task into rows of `length` tokens, cut and padded as needed."""
+    tokens = np.full((len(examples), length), PAD_ID, np.int32)
+    for row, example in zip(tokens, examples, strict=True):
+        first = encoder.encode(example.sentence1)
+        second = None if example.sentence2 is None else encoder.encode(example.sentence2)
+        ids = join(first, second, length)
+        row[: len(ids)] = ids
+    labels = np.array([example.label for example in examples])
+    is_score = labels.dtype.kind == "f"
+    return LabelledRows(tokens, labels.astype(np.float32) if is_score else labels.astype(np.int32))
+
+
+def join(first: list[int], second: list[int] | None, length: int) -> list[int]:
+    """Return the ids of a single or a pair with their special ids, at most `length`."""
+    special = 2 if second is None else 4
+    if length < special:
+        raise UserError(f"a row of {length} tokens has no room for {special} special ones")
+    room = length - special
+    if second is None:
+        return [CLS_ID, *first[:room], SEP_ID]
+    first, second = truncate_longest_first(first, second, room)
+    return [CLS_ID, *first, SEP_ID, SEP_ID, *second, SEP_ID]
+
+
+def truncate_longest_first(
+    first: list[int], second: list[int], room: int
+) -> tuple[list[int], list[int]]:
+    """Take single tokens off the end of whichever is longer (the second if equal) until both fit.
+
+    In closed form: the first keeps half of the room, rounded up, or what the second leaves.
+    """
+    keep_first = min(len(first), max((room + 1) // 2, room - len(second)))
+    return first[:keep_first], second[: room - keep_first]

@@ -1,0 +1,73 @@
+"""How fast the prepared reader serves batches, and how long it takes to resume."""
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tupe_jax.data.prepared_reader import PreparedReader
+from tupe_jax.data.reader import Share
+from tupe_jax.data.rows import Index, Split, dtype_name, shard_file, write_index, write_shard
+
+WARM_UP_BATCHES = 10
+REPEATS = 5
+SECONDS_PER_REPEAT = 1.0
+RESUME_STEPS = (10, 1_000_000)
+
+
+@dataclass(frozen=True)
+class ReaderSpeed:
+    """One speed per repeat, and the seconds from `restore` to the first batch by step."""
+
+    shape: tuple[int, ...]
+    tokens_per_second: tuple[float, ...]
+    resume_seconds: dict[int, float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.tokens_per_second)
+
+
+def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
+    """Read the training rows as one process would, up to int32 batches in memory."""
+
+    def open_reader() -> PreparedReader:
+        return PreparedReader(folder, split="train", batch_size=batch_size, seed=0, share=Share())
+
+    reader = open_reader()
+    for _ in range(WARM_UP_BATCHES):
+        tokens = reader.next()["tokens"]
+    speeds = tuple(_tokens_per_second(reader) for _ in range(REPEATS))
+    resume_seconds = {}
+    for step in RESUME_STEPS:
+        reader = open_reader()
+        start = time.perf_counter()
+        reader.restore({**reader.state(), "step": step})
+        reader.next()
+        resume_seconds[step] = time.perf_counter() - start
+    return ReaderSpeed(tokens.shape, speeds, resume_seconds)
+
+
+def _tokens_per_second(reader: PreparedReader) -> float:
+    tokens = 0
+    start = time.perf_counter()
+    while time.perf_counter() < start + SECONDS_PER_REPEAT:
+        tokens += reader.next()["tokens"].size
+    return tokens / (time.perf_counter() - start)
+
+
+def write_random_rows(
+    folder: Path, *, rows: int, length: int, shards: int = 8, vocab_size: int = 32_768
+) -> None:
+    """Write a prepared folder to measure: word-like frequencies, so it compresses like text."""
+    generator = np.random.default_rng(0)
+    written = []
+    for number in range(shards):
+        ranks = generator.zipf(1.2, size=(rows // shards, length))
+        path = folder / shard_file("train", number, shards)
+        written.append(write_shard(path, ranks % vocab_size, dtype_name(vocab_size)))
+    count = sum(shard.rows for shard in written)
+    split = Split(shards=tuple(written), rows=count, tokens=count * length, documents=0)
+    write_index(folder, Index("random", "", vocab_size, length, 0, {"train": split}))
