@@ -102,11 +102,12 @@ class Checkpoints:
             self._manager.wait_until_finished()
             if step in self._manager.all_steps() or not (force or self._manager.should_save(step)):
                 return False
-            if valid_loss is not None and math.isfinite(valid_loss):
-                self._valid_losses[step] = valid_loss
-            contents = checkpoint_directory.contents(
-                step, state, data, config, vocabulary, self._valid_losses.get(step)
-            )
+        if valid_loss is not None and math.isfinite(valid_loss):
+            self._valid_losses[step] = valid_loss
+        contents = checkpoint_directory.contents(
+            step, state, data, config, vocabulary, self._valid_losses.get(step)
+        )
+        with self._telling_where():
             return bool(self._manager.save(step, args=contents, force=True))
 
     def latest(self) -> int | None:
@@ -182,10 +183,9 @@ class Checkpoints:
     ) -> None:
         if not damaged:
             return
-        for directory, damage in damaged:
+        for directory, damage in damaged if ocp.multihost.is_primary_host(0) else ():
             aside = _free_name(directory)
-            if ocp.multihost.is_primary_host(0):
-                directory.rename(aside)
+            directory.rename(aside)
             log.warning(
                 "checkpoint %s is damaged (%s): renamed to %s, going on from step %s",
                 *(directory, damage, aside.name, instead.name),

@@ -5,13 +5,13 @@
                   type and fingerprint; with a checksum of itself
     vocabulary/   JSON: the vocabulary file, base64
 
-Two things can be wrong with it, and they are kept apart. It can be *damaged*: the checksums, which
-cover everything a run goes on from, do not fit (`DamagedError`; an older checkpoint may serve). Or it is
-whole but of another model: a `UserError` that names the array, and never a reason to fall back.
+Two things can be wrong with it, and they are kept apart. It can be damaged: the checksums, which
+cover everything that a run goes on from, do not fit (`DamagedError`; an older checkpoint may do).
+Or it is whole but of another model: a `UserError` that names the array, never a reason to fall
+back.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -168,40 +168,48 @@ def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
         )
         for name, array in wanted.items()
     }
-    arrays = _read_arrays(directory, about, restore_args)
+    # Each process reads its own part. They must agree before the next collective operation: one
+    # that went on to an older checkpoint alone would leave the others waiting.
+    arrays, damage = {}, None
+    try:
+        arrays = _read_arrays(directory, restore_args)
+    except DamagedError as error:
+        damage = error
+    if ocp.multihost.global_max([int(damage is not None)])[0]:
+        raise damage or DamagedError("another process cannot read its part of the arrays")
+    _check_bits(about, arrays)
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
 
 
 def read_params(directory: epath.Path, about: About) -> dict[tuple[str, ...], Array]:
-    """The averaged parameters if there are any, else the parameters, by path, in host memory."""
+    """The averaged parameters if there are any, else the parameters, by path, in host memory.
+
+    All of them in this process, whatever other processes do.
+    """
     kind = "ema." if any(name.startswith("ema.") for name in about.arrays) else "params."
-    restore_args = {
-        name: ocp.RestoreArgs(restore_type=np.ndarray)
-        for name in about.arrays
-        if name.startswith(kind)
-    }
-    arrays = _read_arrays(directory, about, restore_args)
+    in_host_memory = ocp.RestoreArgs(restore_type=np.ndarray)
+    arrays = _read_arrays(
+        directory, {name: in_host_memory for name in about.arrays if name.startswith(kind)}
+    )
+    _check_bits(about, arrays)
     return {tuple(name.split(".")[1:]): array for name, array in arrays.items()}
 
 
-def _read_arrays(
-    directory: epath.Path, about: About, restore_args: Mapping[str, ocp.RestoreArgs]
-) -> dict[str, Any]:
-    with (
-        _damage_if_unreadable(directory),
-        ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
-    ):
-        arrays: dict[str, Any] = checkpointer.restore(
+def _read_arrays(directory: epath.Path, restore_args: dict[str, ocp.RestoreArgs]) -> dict[str, Any]:
+    with _damage_if_unreadable(directory):
+        arrays: dict[str, Any] = ocp.PyTreeCheckpointHandler().restore(
             directory / "state",
             args=ocp.args.PyTreeRestore(
-                item=dict(restore_args), restore_args=dict(restore_args), partial_restore=True
+                item=restore_args, restore_args=restore_args, partial_restore=True
             ),
         )
-    # Orbax has been seen to return something for an array that it could not read: trust only this.
-    for name, found in fingerprints({name: arrays[name] for name in restore_args}).items():
+        return {name: arrays[name] for name in restore_args}
+
+
+def _check_bits(about: About, arrays: Mapping[str, Any]) -> None:
+    for name, found in fingerprints(arrays).items():
         if found != about.arrays[name].fingerprint:
             raise DamagedError(f"the bits of {name} do not fit their fingerprint")
-    return arrays
 
 
 def _check_same_arrays(
@@ -228,16 +236,20 @@ def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
     """
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, KeyError, TypeError, binascii.Error) as error:
-        raise DamagedError(_one_line(error)) from error
-    except ValueError as error:
-        if str(error).startswith(STORAGE_TROUBLE):
-            raise UserError(f"cannot read {directory}: {_one_line(error)}") from error
-        raise DamagedError(_one_line(error)) from error
-    except OSError as error:
-        raise UserError(f"cannot read {directory}: {_one_line(error)}") from error
+    except (UserError, DamagedError):
+        raise
+    except Exception as error:
+        cause = _first_cause(error)  # Orbax wraps what tensorstore says in a bare Exception
+        what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
+        gone = isinstance(cause, FileNotFoundError | NotADirectoryError)
+        if str(cause).startswith(STORAGE_TROUBLE) or (isinstance(cause, OSError) and not gone):
+            raise UserError(f"cannot read {directory}: {what}") from error
+        if isinstance(cause, OSError | ValueError | KeyError | TypeError):
+            raise DamagedError(what) from error
+        raise
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}"
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

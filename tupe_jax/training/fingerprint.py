@@ -15,16 +15,13 @@ def fingerprints(arrays: Mapping[str, Any]) -> dict[str, int]:
     Sums of integers do not depend on their order, so any sharding gives the same number. Every
     changed element changes its own term for certain; several may cancel once in 2^32.
     """
-    values = jax.device_get(_fingerprints(tuple(arrays.values())))
+    # One call per array: arrays of one shape share a compilation, and all of them are under way
+    # before the first number is waited for.
+    values = jax.device_get([_fingerprint(array) for array in arrays.values()])
     return {name: int(value) for name, value in zip(arrays, values, strict=True)}
 
 
 @jax.jit
-def _fingerprints(arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    # Scalars rather than one vector: a scalar is whole on every process.
-    return tuple(_fingerprint(array) for array in arrays)
-
-
 def _fingerprint(array: jax.Array) -> jax.Array:
     words = _words(array)
     # Computed axis by axis: to flatten a sharded array would move it between devices.
