@@ -1,5 +1,6 @@
 """What a user can set, as frozen dataclasses: wrong names, types and values fail here, by name."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -167,6 +168,18 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "optimizer")
+        for name, low, high in (
+            ("beta1", 0, 1),
+            ("beta2", 0, 1),
+            ("final_fraction", 0, 1),
+            ("peak_learning_rate", 0, math.inf),
+            ("weight_decay", 0, math.inf),
+            ("clip_norm", 0, math.inf),
+            ("eps", 0, math.inf),
+        ):
+            value = getattr(self, name)
+            if not low <= value < high:
+                raise UserError(f"optimizer.{name}={value} must be in [{low}, {high})")
 
 
 @dataclass(frozen=True)

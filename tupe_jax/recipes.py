@@ -72,7 +72,7 @@ def _tiny(position: str | PositionConfig, size: str) -> Config:
     )
     return Config(
         model=model,
-        data=DataConfig(task="builtin", length=64),
+        data=DataConfig(task="builtin:8000", cleaning="none", length=64),
         optimizer=OptimizerConfig(peak_learning_rate=2e-3, warmup="10%"),
         train=TrainConfig(steps=600, batch_size=64, log_every=20),
         checkpoint=CheckpointConfig(every=200),

@@ -57,9 +57,7 @@ def attention_weights(model, tokens, layer=0):
 
     @nnx.jit
     def weights(encoder, tokens):
-        attention = one_layer(encoder.layers, layer).attention
-        x = encoder.hidden_states(tokens)[layer]
-        return attention.weights_and_values(x, encoder.shared_inputs(tokens))[0]
+        return encoder.attention_weights(tokens)[layer]
 
     return np.asarray(weights(model.encoder, tokens))
 

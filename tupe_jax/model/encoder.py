@@ -57,6 +57,11 @@ class Layer(nnx.Module):
         x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
         return self._residual(x, transform, self.mlp_norm, residual_keys[1])
 
+    def attention_weights(self, x_BxSxD: jax.Array, shared: AttentionInputs) -> jax.Array:
+        """Softmaxed attention for this input of the layer, [B, H, S, S]."""
+        x_BxSxD = self.attention_norm(x_BxSxD) if self.config.pre_layer_norm else x_BxSxD
+        return self.attention.weights_and_values(x_BxSxD, shared)[0]
+
     def _residual(
         self,
         x: jax.Array,
@@ -94,6 +99,18 @@ class Encoder(nnx.Module):
         """The input of the first layer and the output of every layer, the last one normalised."""
         last, inputs = self._forward(tokens_BxS, None, keep_all=True)
         return [*inputs, last]
+
+    def attention_weights(self, tokens_BxS: jax.Array) -> jax.Array:
+        """What every layer attends to, [L, B, H, S, S], float32."""
+        _, inputs_LxBxSxD = self._forward(tokens_BxS, None, keep_all=True)
+        shared = self.shared_inputs(tokens_BxS)
+        graph, stacked = nnx.split(self.layers)
+
+        def weights(_: None, layer: tuple[jax.Array, Any]) -> tuple[None, jax.Array]:
+            x_BxSxD, layer_weights = layer
+            return None, nnx.merge(graph, layer_weights).attention_weights(x_BxSxD, shared)
+
+        return jax.lax.scan(weights, None, (inputs_LxBxSxD, stacked))[1]
 
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
         """What attention needs beside the hidden states: computed once, used by every layer."""

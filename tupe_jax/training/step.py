@@ -40,7 +40,7 @@ def make_train_step(
         gradient, sums = accumulate(
             jax.grad(loss, has_aux=True), state.params, masked, key, config.train.accumulate
         )
-        gradient_norm = optax.global_norm(gradient)
+        gradient_norm = optax.tree.norm(gradient)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)

@@ -5,18 +5,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
+from tupe_jax.model.heads import MaskedLM
 from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
 from tupe_jax.training.masked_words import MASK, fill_masks
 from tupe_jax.training.metrics import METRICS_FILE, read_metrics
-from tupe_jax.training.pictures import loss_curve, position_matrices
+from tupe_jax.training.pictures import attention_by_position, loss_curve, position_matrices
 
 LOSS_PICTURE, POSITION_PICTURE = "loss.png", "positions.png"
 EXAMPLES = 5
 SHOWN_POSITIONS = 32
+PROBING_WORDS = 16
 
 
 def summarise(run: Run, workdir: Path) -> str:
@@ -28,12 +31,9 @@ def summarise(run: Run, workdir: Path) -> str:
     targets = run.validation.targets()
     unigram_loss = baseline.loss(targets)
     loss_curve(lines, unigram_loss, workdir / LOSS_PICTURE)
-    pictures = [LOSS_PICTURE]
     length = min(SHOWN_POSITIONS, run.corpus.validation_NxS.shape[1])
-    bias_HxSxS = run.model.encoder.positions.bias_HxSxS(length)
-    if bias_HxSxS is not None:
-        position_matrices(np.asarray(bias_HxSxS), workdir / POSITION_PICTURE)
-        pictures.append(POSITION_PICTURE)
+    weights, title = position_only(run.model, length)
+    position_matrices(weights, workdir / POSITION_PICTURE, title=title)
     return "\n".join(
         [
             f"validation loss {valid['valid_loss']:.3f} nats per masked token; "
@@ -43,9 +43,27 @@ def summarise(run: Run, workdir: Path) -> str:
             "",
             *_filled(run),
             "",
-            f"in {workdir}: {', '.join([*pictures, METRICS_FILE])}, checkpoints/",
+            f"in {workdir}: {LOSS_PICTURE}, {POSITION_PICTURE}, {METRICS_FILE}, checkpoints/",
         ]
     )
+
+
+def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], str]:
+    """Attention weights that carry position alone, [H, S, S] or [L, H, S, S], and what they are.
+
+    The softmax of the bias that all layers share, if there is one; else what the layers attend to
+    when all words are the same, averaged over some words.
+    """
+    bias_HxSxS = model.encoder.positions.bias_HxSxS(length)
+    if bias_HxSxS is not None:
+        return attention_by_position(bias_HxSxS), "softmax of the position bias of each head"
+    words = np.random.default_rng(0).choice(
+        np.arange(len(SPECIAL_PIECES), model.config.vocab_size), PROBING_WORDS
+    )
+    tokens_BxS = np.repeat(words[:, None], length, axis=1)
+    weights_LxBxHxSxS = nnx.jit(type(model.encoder).attention_weights)(model.encoder, tokens_BxS)
+    mean_LxHxSxS = np.asarray(weights_LxBxHxSxS.mean(1), np.float64)
+    return mean_LxHxSxS, f"attention among identical words, mean of {PROBING_WORDS} words"
 
 
 def _filled(run: Run) -> Iterator[str]:
