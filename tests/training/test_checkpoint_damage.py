@@ -103,6 +103,17 @@ def test_the_damaged_checkpoint_is_told_of_and_its_step_is_free_again(tmp_path, 
     assert names(tmp_path) == ["1", "2", "2.damaged", "3.damaged", "3.damaged-2"]
 
 
+def test_trouble_of_the_storage_is_not_taken_for_damage(tmp_path):
+    saved(tmp_path, [1])
+    checkpoints = open_at(tmp_path)
+    file = tmp_path / "1" / "about" / "about.json"
+    file.unlink()
+    file.mkdir()  # the nearest thing to an unreadable file when tests run as root
+    with pytest.raises(UserError, match=r"cannot read .*/1: IsADirectoryError"):
+        checkpoints.restore(abstract(small_state(0)))
+    assert names(tmp_path) == ["1"]
+
+
 def test_two_processes_fall_back_together_when_only_one_of_them_sees_the_damage(tmp_path):
     run = """
         from jax.experimental import multihost_utils
