@@ -1,7 +1,19 @@
-"""x"""
+"""TUPE-R: untied absolute positions and a T5 bias, [CLS] untied. The paper's best.
+
+  tupe pretrain --config=tupe_r --workdir=runs/tupe_r
+  tupe pretrain --config=tupe_r:modern --workdir=runs/tupe_r-modern
+  tupe pretrain --config=tupe_r:tiny --workdir=runs/tupe_r-tiny
+
+paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
+        40 % of the peak, not measured). Expected, from the paper (base, 1 M steps): validation 2.044 bits per masked token, GLUE average 85.04.
+modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
+tiny    600 steps on the built-in corpus, a few minutes on two CPU cores.
+"""
+
+from ml_collections import ConfigDict
 
 from tupe_jax.recipes import recipe
 
 
-def get_config(form="paper"):
+def get_config(form: str = "paper") -> ConfigDict:
     return recipe("tupe_r", form)

@@ -1,7 +1,5 @@
 """`tupe prepare`: the same bytes however it ran, and nothing that looks finished but is not."""
 
-import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -11,20 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import seqio
-import tensorflow as tf
-from array_record.python.array_record_module import ArrayRecordReader
+from prepared_rows import lines_of, read_rows
 from small_corpus import documents
 
 from tupe_jax.cli import main
 from tupe_jax.data import rows
-from tupe_jax.data.graph import elements
 from tupe_jax.data.held_out import is_held_out, is_in_share
 from tupe_jax.data.plan import Settings, divide
 from tupe_jax.data.prepare import UNFINISHED, prepare, repack
-from tupe_jax.data.sources import parse_source
-from tupe_jax.data.tasks import make_task
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, Vocabulary
 from tupe_jax.errors import UserError
 
 FILES = 6
@@ -52,24 +45,6 @@ def prepared(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def read_rows(folder: Path, split: str) -> np.ndarray:
-    index = rows.read_index(folder)
-    records = []
-    for shard in index.splits[split].shards:
-        reader = ArrayRecordReader(str(folder / shard.file))
-        assert reader.num_records() == shard.rows
-        records += reader.read_all()
-    return rows.decode_rows(records, index.dtype, index.length)
-
-
-def lines_of(rows_NxL: np.ndarray, vocabulary: Vocabulary) -> list[str]:
-    body = rows_NxL[:, 1:]
-    stream = body[body != PAD_ID]
-    ends = np.flatnonzero(stream == SEP_ID) + 1
-    assert ends[-1] == len(stream)
-    return [vocabulary.decode(line.tolist()) for line in np.split(stream, ends[:-1])]
 
 
 def test_the_folder_holds_every_document_once_in_its_split(
@@ -108,7 +83,8 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     command += [f"--vocabulary={settings.vocabulary}", "--length=32", f"--shards={FILES}"]
     command += ["--workers=2", "--cleaning=none", f"--out={folder}"]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
+    with (tmp_path / "stderr").open("w") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env=environment)
     records = lambda: list((folder / UNFINISHED).glob("0*.json"))  # noqa: E731
     try:
         while not records():
@@ -119,6 +95,8 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
         process.wait()
     finished = [folder / rows.shard_file("train", int(path.stem), FILES) for path in records()]
     assert 0 < len(finished) < FILES
+    # The bar alone: nothing of what TensorFlow has to say about GPUs, in this or that process.
+    assert (tmp_path / "stderr").read_text().strip() == "0shard [00:00, ?shard/s]"
     with pytest.raises(UserError, match="not a finished folder"):
         rows.read_index(folder)
     before = {path: path.stat().st_mtime_ns for path in finished}
@@ -220,39 +198,6 @@ def test_shards_are_divided_among_sources_by_size(corpus: Path, vocabulary: Voca
         divide(Settings(task, vocabulary.path, length=32, shards=1))
     with pytest.raises(UserError, match=r"60 shards, but .* at most 6"):
         divide(Settings(f"text:{corpus}/*.txt", vocabulary.path, length=32, shards=60))
-
-
-def test_rows_can_be_made_of_what_the_beam_pipeline_has_cached(
-    settings: Settings, prepared: Path, vocabulary: Vocabulary, tmp_path: Path
-) -> None:
-    source = parse_source(settings.task)
-    task = make_task(source, vocabulary)
-    cached = dataclasses.replace(settings, cache=tmp_path / "cache", shards=2)
-    with pytest.raises(UserError, match=f"holds no finished cache of the task {task.name}"):
-        prepare(cached, tmp_path / "rows", worker_count=1)
-    write_seqio_cache(task, tmp_path / "cache" / task.name, shards=2)
-    prepare(cached, tmp_path / "rows", worker_count=1)
-    for split in ("train", "validation"):
-        again, before = (read_rows(folder, split) for folder in (tmp_path / "rows", prepared))
-        assert sorted(lines_of(again, vocabulary)) == sorted(lines_of(before, vocabulary))
-
-
-def write_seqio_cache(task: seqio.Task, folder: Path, shards: int) -> None:
-    """Write what `seqio_cache_tasks` would: TFRecords of the steps before the cache."""
-    folder.mkdir(parents=True)
-    for split in task.splits:
-        documents = list(elements(task.preprocess_precache(task.source.get_dataset(split))))
-        prefix = seqio.get_cached_tfrecord_prefix(str(folder), split)
-        for number in range(shards):
-            with tf.io.TFRecordWriter(f"{prefix}-{number:05d}-of-{shards:05d}") as writer:
-                for document in documents[number::shards]:
-                    writer.write(seqio.dict_to_tfexample(document).SerializeToString())
-        features = {"tokens": {"dtype": "int32", "shape": [None]}}
-        info = {"num_shards": shards, "features": features, "seqio_version": "0.0.20"}
-        Path(seqio.get_cached_info_path(str(folder), split)).write_text(json.dumps(info))
-        stats = {"examples": len(documents)}
-        Path(seqio.get_cached_stats_path(str(folder), split)).write_text(json.dumps(stats))
-    (folder / "COMPLETED").touch()
 
 
 def test_repacking_joins_what_padding_had_parted() -> None:

@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: all cores")
     parser.add_argument(
         "--cache",
-        type=Path,
         help="read documents that SeqIO's Beam pipeline (seqio_cache_tasks) has tokenised",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the built-in corpus")

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import tensorflow_datasets as tfds
-
 from tupe_jax.data.examples import Example
 from tupe_jax.data.glue import LabelledTask, split_names
+from tupe_jax.data.tensorflow_on_cpu import tfds
 from tupe_jax.data.tfds_on_disk import find_builder
 from tupe_jax.errors import UserError
 

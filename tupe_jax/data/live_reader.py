@@ -14,13 +14,12 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import seqio
 from numpy.typing import NDArray
 
 from tupe_jax.data.graph import elements
 from tupe_jax.data.reader import Batch, Share, State, check_same_stream, spread_seed
 from tupe_jax.data.tasks import RowConverter
-from tupe_jax.data.tensorflow_on_cpu import tf
+from tupe_jax.data.tensorflow_on_cpu import seqio, tf
 from tupe_jax.errors import UserError
 
 # From an epoch's seed to its rows `{"tokens": [length]}`. Equal seeds must give equal rows.

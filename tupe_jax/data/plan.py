@@ -21,7 +21,8 @@ class Settings:
     shards: int | None = None
     seed: int = 0
     # Where SeqIO's Beam pipeline has put the tokenised documents of the task, if it was used.
-    cache: Path | None = None
+    # A folder or an address like gs://bucket/folder.
+    cache: str | None = None
 
     @property
     def description(self) -> str:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import seqio
 from numpy.typing import NDArray
 
 from tupe_jax.data import rows, workers
@@ -33,6 +32,7 @@ from tupe_jax.data.packing import DOCUMENTS, TOKENS
 from tupe_jax.data.plan import Part, Settings, divide
 from tupe_jax.data.sources import TRAIN, VALIDATION, parse_source
 from tupe_jax.data.tasks import make_task
+from tupe_jax.data.tensorflow_on_cpu import seqio
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, Vocabulary
 from tupe_jax.errors import UserError
 
@@ -80,7 +80,7 @@ def prepare(
         "seed": settings.seed,
         "shards": len(parts),
         "corpus": identity,
-        "cache": str(settings.cache) if settings.cache else None,
+        "cache": settings.cache,
     }
     _begin(folder, description)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
@@ -112,6 +112,8 @@ def make_part(
     documents = tokens = 0
 
     def batches(split: str) -> Iterator[Any]:
+        if settings.cache and not task.get_cached_stats(split)["examples"]:
+            return iter(())  # SeqIO fails to read the cache of a split without documents
         return elements(
             task.get_dataset(
                 sequence_length={TOKENS: settings.length},
@@ -166,12 +168,12 @@ def repack(rows_NxL: Rows) -> Rows:
     return np.pad(padded.reshape(-1, length - 1), ((0, 0), (1, 0)), constant_values=CLS_ID)
 
 
-def _require_cache(task: seqio.Task, cache: Path) -> None:
+def _require_cache(task: seqio.Task, cache: str) -> None:
     seqio.add_global_cache_dirs([str(cache)])
     if not task.cache_dir:
         raise UserError(
             f"{cache}: holds no finished cache of the task {task.name}; register the task in a "
-            "module of yours and run `seqio_cache_tasks --module_import=MODULE "
+            "module of yours and run `PYTHONPATH=. seqio_cache_tasks --module_import=MODULE "
             f"--tasks={task.name} --output_cache_dir={cache}`"
         )
 

@@ -4,11 +4,10 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-import seqio
-
 from tupe_jax.data.graph import elements
 from tupe_jax.data.sources import TRAIN
 from tupe_jax.data.tasks import Component, cleaning_step
+from tupe_jax.data.tensorflow_on_cpu import seqio
 
 
 def sample_lines(

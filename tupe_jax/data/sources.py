@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import seqio
-import tensorflow_datasets as tfds
 
 from tupe_jax.data import builtin, held_out, layouts, text_files
 from tupe_jax.data.graph import DOCUMENTS_AT_ONCE, call, map_documents, strings
-from tupe_jax.data.tensorflow_on_cpu import tf
+from tupe_jax.data.tensorflow_on_cpu import seqio, tf, tfds
 from tupe_jax.data.tfds_on_disk import find_builder
 from tupe_jax.errors import UserError
 

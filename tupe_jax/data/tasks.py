@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import seqio
-
 from tupe_jax.data.cleaning import CLEANERS
 from tupe_jax.data.graph import DOCUMENTS_AT_ONCE, call, map_documents, strings, texts
 from tupe_jax.data.held_out import is_in_share
 from tupe_jax.data.packing import TOKENS, pack, tokenize
 from tupe_jax.data.repeats import MEMORY_SLOTS, REPEAT_DROPPERS
 from tupe_jax.data.sources import DocumentSource, parse_source
-from tupe_jax.data.tensorflow_on_cpu import tf
+from tupe_jax.data.tensorflow_on_cpu import seqio, tf
 from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 

@@ -3,9 +3,7 @@
 import os
 from pathlib import Path
 
-import tensorflow_datasets as tfds
-
-import tupe_jax.data.tensorflow_on_cpu  # noqa: F401 - TFDS reads by TensorFlow
+from tupe_jax.data.tensorflow_on_cpu import tfds
 from tupe_jax.errors import UserError
 
 

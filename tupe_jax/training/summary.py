@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
@@ -61,7 +62,9 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
         np.arange(len(SPECIAL_PIECES), model.config.vocab_size), PROBING_WORDS
     )
     tokens_BxS = np.repeat(words[:, None], length, axis=1)
-    weights_LxBxHxSxS = nnx.jit(type(model.encoder).attention_weights)(model.encoder, tokens_BxS)
+    weights_LxBxHxSxS = nnx.jit(type(model.encoder).attention_weights)(
+        model.encoder, jnp.asarray(tokens_BxS)
+    )
     mean_LxHxSxS = np.asarray(weights_LxBxHxSxS.mean(1), np.float64)
     return mean_LxHxSxS, f"attention among identical words, mean of {PROBING_WORDS} words"
 

@@ -1,0 +1,107 @@
+"""A corpus that outgrows one machine: SeqIO's own Beam pipeline, then `tupe prepare --cache`."""
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+from prepared_rows import lines_of, read_rows
+from small_corpus import documents
+
+import tupe_jax
+from tupe_jax.cli import main
+from tupe_jax.data import rows
+from tupe_jax.data.held_out import is_held_out
+from tupe_jax.data.vocabulary import Vocabulary
+
+FILES = 4
+# What the README tells to write, but that the small corpus is divided as a large one would be.
+MODULE = """
+from tupe_jax.data import sources
+from tupe_jax.data.cleaning import CLEANING_STEPS
+from tupe_jax.data.sources import parse_source
+from tupe_jax.data.tasks import make_task
+from tupe_jax.data.vocabulary import Vocabulary
+
+sources.SMALL_SHARD_BYTES = 1 << 10
+for source in {sources}:
+    make_task(parse_source(source), Vocabulary.load({vocabulary!r}), CLEANING_STEPS)
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for seed in range(FILES):
+        (folder / f"{seed}.txt").write_text("\n\n".join(documents(150, seed)))
+    trained_on = [text for text in documents(20) if not is_held_out(text)]
+    (folder / "none_held_out").write_text("\n\n".join(trained_on))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(corpus: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("beam")
+    sources = [f"text:{corpus}/*.txt", f"text:{corpus}/none_held_out"]
+    module = MODULE.format(sources=sources, vocabulary=str(vocabulary.path))
+    (folder / "my_tasks.py").write_text(module)
+    package = Path(tupe_jax.__file__).parents[1]
+    subprocess.run(
+        [
+            f"{sysconfig.get_path('scripts')}/seqio_cache_tasks",
+            "--module_import=my_tasks",
+            "--output_cache_dir=cache",
+            "--min_shards=6",
+            "--pipeline_options=--runner=DirectRunner",
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f".:{package}"},
+        check=True,
+    )
+    return folder / "cache"
+
+
+def run_prepare(task: str, vocabulary: Vocabulary, out: Path, *arguments: str) -> int:
+    command = ["prepare", f"--task={task}", f"--vocabulary={vocabulary.path}", f"--out={out}"]
+    return main([*command, "--length=32", "--workers=1", *arguments])
+
+
+def documents_of(folder: Path, split: str, vocabulary: Vocabulary) -> list[str]:
+    text = "\n".join(lines_of(read_rows(folder, split), vocabulary))
+    return sorted(f"number {rest.strip()}" for rest in text.split("number ")[1:])
+
+
+def test_beam_gives_the_same_documents_in_the_same_splits(
+    cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    task, by_beam, without = f"text:{corpus}/*.txt", tmp_path / "by_beam", tmp_path / "without"
+    assert run_prepare(task, vocabulary, by_beam, "--shards=3", f"--cache={cache}") == 0
+    assert run_prepare(task, vocabulary, without, f"--shards={FILES}") == 0
+    for split, held_out in (("train", False), ("validation", True)):
+        expected = documents_of(without, split, vocabulary)
+        texts = [text for seed in range(FILES) for text in documents(150, seed)]
+        assert len(expected) == sum(is_held_out(text) == held_out for text in texts) > 0
+        assert documents_of(by_beam, split, vocabulary) == expected
+        assert rows.read_index(by_beam).splits[split].documents == len(expected)
+    assert len(rows.read_index(by_beam).splits["train"].shards) == 3
+
+
+def test_a_split_may_be_without_documents(
+    cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    task = f"text:{corpus}/none_held_out"
+    assert run_prepare(task, vocabulary, tmp_path / "rows", f"--cache={cache}") == 0
+    assert rows.read_index(tmp_path / "rows").splits["validation"].rows == 0
+
+
+def test_a_task_that_is_not_cached_is_named(
+    cache: Path,
+    corpus: Path,
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [f"--cache={cache}", "--cleaning=none"]
+    assert run_prepare(f"text:{corpus}/*.txt", vocabulary, tmp_path / "rows", *arguments) == 2
+    assert f"{cache}: holds no finished cache of the task " in capsys.readouterr().err
