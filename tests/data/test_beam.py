@@ -15,7 +15,7 @@ from tupe_jax.data import rows
 from tupe_jax.data.held_out import is_held_out
 from tupe_jax.data.vocabulary import Vocabulary
 
-FILES = 4
+FILES = 3
 # What the README tells to write, but that the small corpus is divided as a large one would be.
 MODULE = """
 from tupe_jax.data import sources
@@ -34,7 +34,7 @@ for source in {sources}:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     for seed in range(FILES):
-        (folder / f"{seed}.txt").write_text("\n\n".join(documents(150, seed)))
+        (folder / f"{seed}.txt").write_text("\n\n".join(documents(100, seed)))
     trained_on = [text for text in documents(20) if not is_held_out(text)]
     (folder / "none_held_out").write_text("\n\n".join(trained_on))
     return folder
@@ -52,7 +52,7 @@ def cache(corpus: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPat
             f"{sysconfig.get_path('scripts')}/seqio_cache_tasks",
             "--module_import=my_tasks",
             "--output_cache_dir=cache",
-            "--min_shards=6",
+            "--min_shards=4",
             "--pipeline_options=--runner=DirectRunner",
         ],
         cwd=folder,
@@ -76,15 +76,15 @@ def test_beam_gives_the_same_documents_in_the_same_splits(
     cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     task, by_beam, without = f"text:{corpus}/*.txt", tmp_path / "by_beam", tmp_path / "without"
-    assert run_prepare(task, vocabulary, by_beam, "--shards=3", f"--cache={cache}") == 0
+    assert run_prepare(task, vocabulary, by_beam, "--shards=2", f"--cache={cache}") == 0
     assert run_prepare(task, vocabulary, without, f"--shards={FILES}") == 0
     for split, held_out in (("train", False), ("validation", True)):
         expected = documents_of(without, split, vocabulary)
-        texts = [text for seed in range(FILES) for text in documents(150, seed)]
+        texts = [text for seed in range(FILES) for text in documents(100, seed)]
         assert len(expected) == sum(is_held_out(text) == held_out for text in texts) > 0
         assert documents_of(by_beam, split, vocabulary) == expected
         assert rows.read_index(by_beam).splits[split].documents == len(expected)
-    assert len(rows.read_index(by_beam).splits["train"].shards) == 3
+    assert len(rows.read_index(by_beam).splits["train"].shards) == 2
 
 
 def test_a_split_may_be_without_documents(
