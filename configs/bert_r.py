@@ -1,4 +1,4 @@
-"""BERT-R: absolute positions at the input and a T5 bias in every layer, the paper's second baseline.
+"""BERT-R: absolute positions at the input and a T5 bias in every layer, the second baseline.
 
   tupe pretrain --config=bert_r --workdir=runs/bert_r
   tupe pretrain --config=bert_r:modern --workdir=runs/bert_r-modern

@@ -74,13 +74,12 @@ def _prepared(
     say: Callable[[str], None],
 ) -> Corpus:
     from tupe_jax.data.prepared_reader import PreparedReader, ShardedRows
-    from tupe_jax.data.rows import INDEX_FILE, read_index, require_vocabulary
+    from tupe_jax.data.rows import INDEX_FILE, read_index
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
     if not config.data.prepared and not (folder / INDEX_FILE).exists():
         _prepare(config, vocabulary, folder, say)
     index = read_index(folder)
-    require_vocabulary(folder, index, vocabulary.sha256)
     if index.length != config.data.length:
         raise UserError(
             f"{folder} has rows of {index.length} tokens, but data.length={config.data.length}; "
@@ -97,6 +96,7 @@ def _prepared(
         vocabulary=vocabulary,
         train=PreparedReader(
             folder,
+            vocabulary_sha256=vocabulary.sha256,
             split="train",
             batch_size=config.train.batch_size,
             seed=config.seed,
@@ -148,7 +148,7 @@ def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
         vocabulary=vocabulary,
         train=LiveReader(
             rows_of_task(task, "train", config.data.length),
-            task=config.data.task,
+            task=task.name,  # tells of a changed corpus, too
             vocabulary_sha256=vocabulary.sha256,
             length=config.data.length,
             batch_size=config.train.batch_size,

@@ -1,0 +1,106 @@
+"""Every config file: a document whose commands exist, and a model that can be built."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from flax import nnx
+
+from tupe_jax import cli
+from tupe_jax.config import POSITION_VARIANTS
+from tupe_jax.config_files import known_configs, load_config
+from tupe_jax.errors import UserError
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.recipes import from_config_dict
+
+CONFIGS = known_configs()
+
+
+def forms(name):
+    return [name] if name == "quickstart" else [name, f"{name}:modern", f"{name}:tiny"]
+
+
+@pytest.mark.parametrize("spec", [spec for name in CONFIGS for spec in forms(name)])
+def test_every_form_makes_a_model(spec):
+    config = from_config_dict(load_config(spec))
+    nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0)))
+    assert config.data.length <= config.model.position.max_length
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_header_gives_commands_that_work(name):
+    text = CONFIGS[name].read_text()
+    commands = re.findall(r"^  tupe pretrain(.*)$", text, re.MULTILINE)
+    assert len(commands) == len(forms(name))
+    for spec in re.findall(r"--config=(\S+)", text):
+        assert spec.partition(":")[0] == name
+        load_config(spec)
+
+
+def test_every_encoding_has_a_config():
+    assert POSITION_VARIANTS.keys() <= CONFIGS.keys()
+
+
+def test_the_paper_recipe_is_the_papers():
+    config = from_config_dict(load_config("tupe_r"))
+    assert (config.train.steps, config.train.batch_size, config.data.length) == (10**6, 256, 512)
+    optimizer = config.optimizer
+    assert (optimizer.name, optimizer.peak_learning_rate, optimizer.warmup) == (
+        "adam_released",
+        1e-4,
+        "10000",
+    )
+    assert (optimizer.beta1, optimizer.beta2, optimizer.eps) == (0.9, 0.999, 1e-6)
+    assert (optimizer.weight_decay, optimizer.clip_norm, optimizer.schedule) == (
+        0.01,
+        1.0,
+        "linear",
+    )
+    assert (config.model.vocab_size, config.model.dropout, config.objective.mask_rate) == (
+        32768,
+        0.1,
+        0.15,
+    )
+    assert not config.model.pre_layer_norm
+
+
+def test_overrides_and_their_errors():
+    config = load_config(
+        "tupe_r:tiny", ["--config.train.steps=7", "--config.position.relative=rope"]
+    )
+    assert (config.train.steps, config.position.relative) == (7, "rope")
+    for override, words in [
+        ("--config.train.stepz=5", "config.train has no setting 'stepz' .did you mean 'steps'"),
+        ("--config.train.steps=many", "config.train.steps=many"),
+        ("--config.trane.steps=5", "config has no setting 'trane' .did you mean 'train'"),
+        ("--config.model.dtype=int8", "config.model.dtype='int8' is not one of"),
+    ]:
+        with pytest.raises(UserError, match=words):
+            from_config_dict(load_config("tupe_r:tiny", [override]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [("tupe_x", "no config 'tupe_x' .did you mean"), ("tupe_r:tinny", "did you mean 'tiny'")],
+)
+def test_unknown_configs(spec, words):
+    with pytest.raises(UserError, match=words):
+        load_config(spec)
+
+
+def test_a_wrong_setting_on_the_command_line_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "tupe_jax", "pretrain", "--config.train.stepz=5"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == cli.USER_ERROR_EXIT_CODE
+    assert done.stderr.count("\n") == 1
+    assert "did you mean 'steps'" in done.stderr
+
+
+def test_an_unwritable_work_directory(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["pretrain", f"--workdir={tmp_path}/file/run"]) == cli.USER_ERROR_EXIT_CODE
+    assert "choose another --workdir" in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""Small real runs: a corpus made once, and `tupe pretrain` in this process or in another."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from tupe_jax.config_files import load_config
+from tupe_jax.data.make_vocabulary import make_vocabulary
+from tupe_jax.data.plan import Settings
+from tupe_jax.data.prepare import prepare
+from tupe_jax.parallel.mesh import make_mesh
+from tupe_jax.recipes import from_config_dict
+from tupe_jax.training.checkpoint import FOLDER, Checkpoints
+from tupe_jax.training.loop import pretrain
+from tupe_jax.training.metrics import read_metrics
+from tupe_jax.training.optimizer import make_optimizer
+from tupe_jax.training.schedule import learning_rate
+from tupe_jax.training.state import plan_state
+
+ROOT = Path(__file__).parents[2]
+PIECES, LENGTH, TASK = 300, 16, "builtin:400"
+
+
+def make_corpus(folder):
+    vocabulary = make_vocabulary(TASK, folder / "v.model", size=PIECES, cleaning=(), seed=0)
+    settings = Settings(TASK, vocabulary.path, LENGTH, shards=2)
+    prepare(settings, folder / "rows", worker_count=1)
+    return folder
+
+
+def settings(corpus, *, reader="prepared", **overrides):
+    """Arguments of a run that takes seconds; dropout is on, since resuming must reproduce it."""
+    values = {
+        "data.task": TASK,
+        "data.cleaning": "none",
+        "data.vocabulary": corpus / "v.model",
+        "data.length": LENGTH,
+        "data.reader": reader,
+        "model.vocab_size": PIECES,
+        "model.hidden_size": 32,
+        "model.mlp_size": 64,
+        "model.num_layers": 2,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "position.max_length": LENGTH,
+        "train.batch_size": 16,
+        "train.steps": 12,
+        "train.log_every": 1,
+        "checkpoint.every": 5,
+        "eval.every": 5,
+        "eval.rows": 16,
+        **({"data.prepared": corpus / "rows"} if reader == "prepared" else {}),
+        **overrides,
+    }
+    return [f"--config.{name}={value}" for name, value in values.items()]
+
+
+def config_of(arguments):
+    return from_config_dict(load_config("tupe_r:tiny", arguments))
+
+
+class NeverStop:
+    requested = False
+    has_state = False
+
+
+class StopAfter:
+    """Asks to stop from the n-th time that the run looks."""
+
+    has_state = False
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    @property
+    def requested(self):
+        self.looks -= 1
+        return self.looks < 0
+
+
+def run_here(arguments, workdir, stop=None):
+    workdir.mkdir(parents=True, exist_ok=True)
+    return pretrain(config_of(arguments), workdir, stop or NeverStop())
+
+
+def start_elsewhere(arguments, workdir, devices=1):
+    """`tupe pretrain` as a process of its own."""
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "tupe_jax", "pretrain", "--config=tupe_r:tiny"]
+    return subprocess.Popen(
+        [*command, f"--workdir={workdir}", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+TIMING = {"tokens_per_second", "goodput", "mfu"}
+
+
+def numbers(workdir):
+    """All metrics but those of time."""
+    lines = read_metrics(workdir / "metrics.jsonl")
+    return [{name: v for name, v in line.items() if name not in TIMING} for line in lines]
+
+
+def final_state(arguments, workdir):
+    """The newest checkpoint's whole state, on one device."""
+    config = config_of(arguments)
+    schedule = learning_rate(config.optimizer, total_steps=1, warmup_steps=0, decay_steps=0)
+    plan = plan_state(config, make_optimizer(config.optimizer, schedule), make_mesh(config.mesh))
+    checkpoints = Checkpoints(workdir / FOLDER, config.checkpoint)
+    restored = checkpoints.restore(plan.abstract_sharded)
+    checkpoints.close()
+    return restored
+
+
+def assert_same_run(arguments, one, other):
+    """Bit for bit: every metric of every step, every array at the end, the data position."""
+    assert numbers(one) == numbers(other)
+    a, b = (final_state(arguments, workdir) for workdir in (one, other))
+    assert a.step == b.step
+    assert a.data == b.data
+    for x, y in zip(jax.tree.leaves(a.state), jax.tree.leaves(b.state), strict=True):
+        np.testing.assert_array_equal(x, y)

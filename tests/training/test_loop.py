@@ -1,0 +1,138 @@
+"""The loop in this process: determinism, stopping anywhere, refusing what does not fit."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.training import runs
+from tupe_jax.data.vocabulary import Vocabulary
+from tupe_jax.errors import UserError
+from tupe_jax.training.checkpoint import load_for_use
+from tupe_jax.training.summary import summarise
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """A run to its end: its arguments and work directory."""
+    workdir = tmp_path_factory.mktemp("finished")
+    arguments = runs.settings(corpus)
+    return arguments, workdir, runs.run_here(arguments, workdir)
+
+
+def test_the_metrics_have_the_promised_names(finished):
+    _, workdir, run = finished
+    lines = runs.read_metrics(workdir / "metrics.jsonl")
+    training = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in training] == list(range(1, 13))
+    names = {"step", "loss", "learning_rate", "grad_norm", "tokens_per_second"}
+    assert all(names <= line.keys() for line in training)
+    validation = [line for line in lines if "valid_loss" in line]
+    assert [line["step"] for line in validation] == [5, 10, 12]
+    assert all({"valid_loss", "valid_accuracy"} <= line.keys() for line in validation)
+    assert run.finished
+
+
+def test_the_same_seed_gives_the_same_run(finished, tmp_path):
+    arguments, workdir, _ = finished
+    runs.run_here(arguments, tmp_path)
+    runs.assert_same_run(arguments, workdir, tmp_path)
+
+
+def test_another_seed_gives_another_run(finished, tmp_path):
+    arguments, workdir, _ = finished
+    runs.run_here([*arguments, "--config.seed=1"], tmp_path)
+    assert runs.numbers(tmp_path) != runs.numbers(workdir)
+
+
+@pytest.mark.parametrize("looks", [0, 1, 4, 6, 7, 13])
+def test_stopping_anywhere_changes_nothing(looks, finished, tmp_path):
+    """The run looks before each step and within each evaluation."""
+    arguments, workdir, _ = finished
+    stopped = runs.run_here(arguments, tmp_path, runs.StopAfter(looks))
+    assert not stopped.finished
+    runs.run_here(arguments, tmp_path)
+    runs.assert_same_run(arguments, workdir, tmp_path)
+
+
+def test_a_finished_run_stays_finished(finished):
+    arguments, workdir, _ = finished
+    before = (workdir / "metrics.jsonl").read_bytes()
+    again = runs.run_here(arguments, workdir)
+    assert again.went_on_from == again.step == 12
+    assert (workdir / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(finished, tmp_path):
+    arguments, workdir, _ = finished
+    shutil.copytree(workdir, tmp_path / "copy")
+    newest = tmp_path / "copy/checkpoints/12"
+    largest = max((p for p in newest.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-50])
+    again = runs.run_here(arguments, tmp_path / "copy")
+    assert again.went_on_from == 10
+    runs.assert_same_run(arguments, workdir, tmp_path / "copy")
+
+
+def test_a_checkpoint_alone_is_enough_to_use_the_model(finished, tmp_path):
+    _, workdir, run = finished
+    shutil.copytree(workdir / "checkpoints/12", tmp_path / "12")
+    saved = load_for_use(tmp_path / "12")
+    (tmp_path / "v.model").write_bytes(saved.vocabulary)
+    assert Vocabulary.load(tmp_path / "v.model").size == runs.PIECES
+    np.testing.assert_array_equal(
+        saved.params[("encoder", "word_embedding")], run.model.encoder.word_embedding[...]
+    )
+
+
+def test_the_summary_shows_what_was_learned(finished):
+    _, workdir, run = finished
+    text = summarise(run, workdir)
+    assert "guessing by frequency" in text
+    assert text.count("[MASK]") == text.count("(it was:") >= 1
+    for picture in ("loss.png", "positions.png"):
+        assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_averaged_weights_are_the_ones_evaluated(corpus, tmp_path):
+    arguments = runs.settings(corpus, **{"train.ema_decay": 0.9, "train.steps": 3})
+    run = runs.run_here(arguments, tmp_path)
+    restored = runs.final_state(arguments, tmp_path)
+    averaged = restored.state.ema["encoder"]["word_embedding"][...]
+    np.testing.assert_array_equal(run.model.encoder.word_embedding[...], averaged)
+    assert not np.array_equal(averaged, restored.state.params["encoder"]["word_embedding"][...])
+
+
+def test_a_changed_config_is_refused_unless_it_changes_no_number(finished):
+    arguments, workdir, _ = finished
+    with pytest.raises(UserError, match=r"train\.steps was 12, now 20.*new --workdir"):
+        runs.run_here([*arguments, "--config.train.steps=20"], workdir)
+    runs.run_here([*arguments, "--config.checkpoint.keep=9", "--config.train.log_every=3"], workdir)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("train.accumulate=3", ["batch_size=16", "accumulate=3"]),
+        ("mesh.fsdp=3", ["mesh.fsdp=3", "devices"]),
+        ("data.length=64", ["rows of 16 tokens", "data.length=64"]),
+        ("model.vocab_size=400", ["300 pieces", "model.vocab_size=400"]),
+        ("position.max_length=8", ["data.length=16", "position.max_length=8"]),
+        ("optimizer.warmup=soon", ["optimizer.warmup='soon'", "'10%'"]),
+        ("data.vocabulary=/nowhere.model", ["/nowhere.model", "tupe vocab"]),
+    ],
+)
+def test_settings_that_do_not_fit(change, words, corpus, tmp_path):
+    arguments = [*runs.settings(corpus), "--config.position.max_length=64", f"--config.{change}"]
+    with pytest.raises(UserError) as error:
+        runs.run_here(arguments, tmp_path)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_run_that_explodes_gives_up_with_a_reason(corpus, tmp_path):
+    arguments = runs.settings(
+        corpus, **{"optimizer.peak_learning_rate": 1e38, "optimizer.warmup": 0, "train.steps": 30}
+    )
+    with pytest.raises(UserError, match=r"not finite at 5 steps in a row"):
+        runs.run_here(arguments, tmp_path)

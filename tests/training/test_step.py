@@ -1,0 +1,109 @@
+"""The train step as a function of arrays."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.model.helpers import small_config
+from tupe_jax.config import Config, MeshConfig, ObjectiveConfig, TrainConfig
+from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.parallel.mesh import make_mesh
+from tupe_jax.training.state import plan_state
+from tupe_jax.training.step import make_train_step
+
+SPECIAL = SpecialTokens(0, 1, 2, 3, 4)
+
+
+@functools.cache
+def step_and_state(accumulate=1, ema=0.0, dropout=0.0):
+    config = Config(
+        model=small_config("tupe_r", dropout=dropout, attention_dropout=dropout),
+        objective=ObjectiveConfig(mask_rate=0.3),
+        train=TrainConfig(batch_size=32, accumulate=accumulate, ema_decay=ema),
+    )
+    schedule = optax.constant_schedule(1e-2)
+    optimizer = optax.adamw(schedule)
+    plan = plan_state(config, optimizer, make_mesh(MeshConfig()))
+    mask = functools.partial(
+        mask_rows, objective=config.objective, special=SPECIAL, vocab_size=config.model.vocab_size
+    )
+    return jax.jit(make_train_step(config, plan.graph, mask, optimizer, schedule)), plan.create()
+
+
+def tokens(seed=0):
+    rows = np.random.default_rng(seed).integers(5, 50, (32, 12))
+    rows[:, 0] = 1
+    rows[3, 6:] = 0  # rows with fewer scored tokens than others
+    return jnp.asarray(rows, jnp.int32)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch():
+    whole, parts = (step_and_state(accumulate=n) for n in (1, 4))
+    (one, metrics), (four, others) = (step(state, tokens()) for step, state in (whole, parts))
+    for name in ("loss", "accuracy", "grad_norm"):
+        np.testing.assert_allclose(metrics[name], others[name], rtol=2e-6)
+    for a, b in zip(leaves(one.params), leaves(four.params), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_micro_batches_get_different_dropout():
+    step, state = step_and_state(accumulate=2, dropout=0.5)
+    same_rows = jnp.repeat(tokens()[:16], 2, axis=0)
+    whole, _ = step_and_state(accumulate=1, dropout=0.5)
+    assert step(state, same_rows)[1]["loss"] != whole(state, same_rows)[1]["loss"]
+
+
+def test_a_batch_that_is_not_finite_is_skipped_and_counted():
+    step, state = step_and_state(ema=0.9)
+    broken = tokens().at[5, 5].set(999)  # no such word: its row is NaN
+    after, metrics = step(state, broken)
+    assert np.isnan(metrics["loss"])
+    assert (int(after.step), int(after.skipped), int(after.skipped_in_a_row)) == (1, 1, 1)
+    for name in ("params", "opt_state", "ema"):
+        for a, b in zip(leaves(getattr(after, name)), leaves(getattr(state, name)), strict=True):
+            np.testing.assert_array_equal(a, b)
+    healed, metrics = step(after, tokens())
+    assert np.isfinite(metrics["loss"])
+    assert (int(healed.step), int(healed.skipped), int(healed.skipped_in_a_row)) == (2, 1, 0)
+    assert any(
+        not np.array_equal(a, b)
+        for a, b in zip(leaves(healed.params), leaves(state.params), strict=True)
+    )
+
+
+def test_masks_and_dropout_change_with_the_step_and_only_with_it():
+    step, state = step_and_state(dropout=0.1)
+    first, again = step(state, tokens())[1], step(state, tokens())[1]
+    assert float(first["loss"]) == float(again["loss"])
+    later, _ = step(state, tokens().at[0, 1].set(999))  # skipped: the same weights at step 1
+    assert float(step(later, tokens())[1]["loss"]) != float(first["loss"])
+
+
+def test_the_average_follows_the_weights():
+    step, state = step_and_state(ema=0.75)
+    after, _ = step(state, tokens())
+    old, new, average = (leaves(t)[0] for t in (state.params, after.params, after.ema))
+    np.testing.assert_allclose(average, 0.75 * old + 0.25 * new, rtol=1e-5)
+
+
+def test_training_learns_a_batch_by_heart():
+    step, state = step_and_state()
+    losses = []
+    for _ in range(30):
+        state, metrics = step(state, tokens())
+        losses.append(float(metrics["loss"]))
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_state_is_made_with_its_sharding(count):
+    _, state = step_and_state(accumulate=count)
+    assert all(leaf.committed for leaf in jax.tree.leaves(state.params))
