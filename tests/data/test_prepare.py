@@ -228,3 +228,26 @@ def test_wrong_arguments_are_told_in_one_line_and_nothing_is_written(
     assert main(["prepare", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "rows").exists()
+
+
+def test_a_corpus_that_changes_meanwhile_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("one line\n\n" * 50)
+    settings = Settings(f"text:{tmp_path}/*.txt", vocabulary.path, length=16, shards=1)
+
+    def a_file_appears(parts_done: int, parts: int, tokens: int) -> None:
+        (tmp_path / "a.txt").write_text("another\n")
+
+    with pytest.raises(UserError, match="has changed while it was being prepared"):
+        prepare(settings, tmp_path / "out", worker_count=1, show=a_file_appears)
+    assert not (tmp_path / "out" / "index.json").exists()
+
+
+def test_a_folder_has_one_writer(settings: Settings, tmp_path: Path) -> None:
+    def second_command(parts_done: int, parts: int, tokens: int) -> None:
+        with pytest.raises(UserError, match="another `tupe prepare` is writing to it"):
+            prepare(settings, tmp_path / "out", worker_count=1)
+        refused.append(True)
+
+    refused: list[bool] = []
+    prepare(settings, tmp_path / "out", worker_count=1, show=second_command)
+    assert refused

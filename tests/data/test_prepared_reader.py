@@ -58,7 +58,13 @@ def folder(make_folder: MakeFolder) -> Path:
 
 def reader_of(folder: Path, share: Share = Share(), **changes: Any) -> PreparedReader:  # noqa: B008
     settings = {"split": "train", "batch_size": BATCH, "seed": 5} | changes
-    return PreparedReader(folder, share=share, **settings)
+    sha256 = read_index(folder).vocabulary_sha256 if (folder / "index.json").exists() else ""
+    return PreparedReader(folder, share=share, **{"vocabulary_sha256": sha256} | settings)
+
+
+def test_rows_of_another_vocabulary_are_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"abababababab.*cdcdcdcdcdcd"):
+        reader_of(folder, vocabulary_sha256="cd" * 32)
 
 
 def take(reader: PreparedReader, steps: int) -> NDArray[np.int32]:

@@ -10,8 +10,7 @@ from pathlib import Path
 def complete_file(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to; the file gets its own name at the end, or never.
 
-    The temporary name is this process's own: should two commands write the same file, neither
-    breaks the other's.
+    The temporary name is this process's own, so that a killed one leaves nothing in the way.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

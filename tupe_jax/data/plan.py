@@ -34,11 +34,13 @@ class Settings:
 class Part:
     """Shard `index` of `count` of one pass over a source; it becomes training shard `number`.
 
-    A pass may keep a share of the documents. Only a source's first pass gives validation rows.
+    `identity` is the corpus's when the work was divided. A pass may keep a share of the documents.
+    Only a source's first pass gives validation rows.
     """
 
     number: int
     source: str
+    identity: str
     share: float
     index: int
     count: int
@@ -62,7 +64,7 @@ def divide(settings: Settings) -> tuple[list[Part], str]:
                 f"{source.most_shards}; set a smaller --shards"
             )
         parts += [
-            Part(len(parts) + index, source.spec, share, index, count, first_pass)
+            Part(len(parts) + index, source.spec, source.identity, share, index, count, first_pass)
             for index in range(count)
         ]
     return parts, " ".join(component.source.identity for component in components)

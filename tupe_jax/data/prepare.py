@@ -13,10 +13,13 @@ the number of workers and however often the work was interrupted. In the output 
 Rows are not shuffled here: the reader of prepared rows shuffles all of them anew in every epoch.
 """
 
+import fcntl
 import json
+import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +33,7 @@ from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.graph import elements
 from tupe_jax.data.packing import DOCUMENTS, TOKENS
 from tupe_jax.data.plan import Part, Settings, divide
-from tupe_jax.data.sources import TRAIN, VALIDATION, parse_source
+from tupe_jax.data.sources import TRAIN, VALIDATION, DocumentSource, parse_source
 from tupe_jax.data.tasks import make_task
 from tupe_jax.data.tensorflow_on_cpu import seqio
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, Vocabulary
@@ -73,6 +76,19 @@ def prepare(
     """Write the rows of a task to a folder, or finish what an interrupted call has begun."""
     vocabulary = Vocabulary.load(settings.vocabulary)
     parts, identity = divide(settings)
+    with _only_writer(folder):
+        return _prepare(settings, vocabulary, parts, identity, folder, worker_count, show)
+
+
+def _prepare(
+    settings: Settings,
+    vocabulary: Vocabulary,
+    parts: Sequence[Part],
+    identity: str,
+    folder: Path,
+    worker_count: int,
+    show: Callable[[int, int, int], None],
+) -> Outcome:
     description = {
         "task": settings.description,
         "vocabulary_sha256": vocabulary.sha256,
@@ -105,7 +121,7 @@ def make_part(
     """Write one part's training shard, its validation rows and, last, its record."""
     start = time.process_time()
     vocabulary = Vocabulary.load(settings.vocabulary)
-    source = parse_source(part.source, settings.seed)
+    source = _unchanged_source(settings, part)
     task = make_task(source, vocabulary, settings.cleaning, part.share)
     if settings.cache:
         _require_cache(task, settings.cache)
@@ -155,8 +171,41 @@ def make_part(
         validation_documents=sum(int(each[DOCUMENTS].sum()) for each in held_out),
         core_seconds=time.process_time() - start,
     )
+    _unchanged_source(settings, part)
     _write_json(_record(folder, part.number), asdict(done))
     return done
+
+
+def _unchanged_source(settings: Settings, part: Part) -> DocumentSource:
+    """The part's source, which must not have changed since the work was divided.
+
+    A file that appears while others are being read would shift the division: some documents would
+    be read twice and others never.
+    """
+    source = parse_source(part.source, settings.seed)
+    if source.identity != part.identity:
+        raise UserError(
+            f"{part.source}: the corpus has changed while it was being prepared; delete the output "
+            "folder and start again when all its files are there"
+        )
+    return source
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder, so that no second command prepares it; a kill lets go of it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made a folder ({error.strerror})") from error
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"{folder}: another `tupe prepare` is writing to it") from None
+    finally:
+        os.close(handle)
 
 
 def repack(rows_NxL: Rows) -> Rows:

@@ -19,7 +19,7 @@ from array_record.python.array_record_module import ArrayRecordReader
 from numpy.typing import NDArray
 
 from tupe_jax.data.reader import Batch, Share, State, check_same_stream, spread_seed
-from tupe_jax.data.rows import DtypeName, Shard, decode_rows, read_index
+from tupe_jax.data.rows import DtypeName, Shard, decode_rows, read_index, require_vocabulary
 from tupe_jax.errors import UserError
 
 # Two threads keep ahead of a device; batches in waiting are small beside a model.
@@ -30,9 +30,17 @@ class PreparedReader:
     """Batches of a folder that `tupe prepare` wrote, in a new global order every epoch."""
 
     def __init__(
-        self, folder: Path, *, split: str, batch_size: int, seed: int, share: Share
+        self,
+        folder: Path,
+        *,
+        vocabulary_sha256: str,
+        split: str,
+        batch_size: int,
+        seed: int,
+        share: Share,
     ) -> None:
         index = read_index(folder)
+        require_vocabulary(folder, index, vocabulary_sha256)
         if split not in index.splits:
             raise UserError(f"{folder}: no split {split!r}; it has {', '.join(index.splits)}")
         shards = index.splits[split].shards

@@ -9,7 +9,15 @@ import numpy as np
 
 from tupe_jax.data.prepared_reader import PreparedReader
 from tupe_jax.data.reader import Share
-from tupe_jax.data.rows import Index, Split, dtype_name, shard_file, write_index, write_shard
+from tupe_jax.data.rows import (
+    Index,
+    Split,
+    dtype_name,
+    read_index,
+    shard_file,
+    write_index,
+    write_shard,
+)
 
 WARM_UP_BATCHES = 10
 REPEATS = 5
@@ -32,9 +40,17 @@ class ReaderSpeed:
 
 def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
     """Read the training rows as one process would, up to int32 batches in memory."""
+    vocabulary_sha256 = read_index(folder).vocabulary_sha256
 
     def open_reader() -> PreparedReader:
-        return PreparedReader(folder, split="train", batch_size=batch_size, seed=0, share=Share())
+        return PreparedReader(
+            folder,
+            vocabulary_sha256=vocabulary_sha256,
+            split="train",
+            batch_size=batch_size,
+            seed=0,
+            share=Share(),
+        )
 
     reader = open_reader()
     for _ in range(WARM_UP_BATCHES):

@@ -38,7 +38,9 @@ def make_task(
     `sequence_length={"tokens": length}`. What comes before `CacheDatasetPlaceholder`
     can be run once by SeqIO's Beam pipeline, for any row length.
     """
-    key = (source.spec, source.identity, vocabulary.sha256, tuple(cleaning), share)
+    # Not `identity`: a corpus copied to another machine has other dates, but is the same task.
+    extent = (source.text_bytes, source.most_shards)
+    key = (source.spec, extent, vocabulary.sha256, tuple(cleaning), share)
     name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
     if name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add(
