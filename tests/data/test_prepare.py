@@ -226,5 +226,20 @@ def test_wrong_arguments_are_told_in_one_line_and_nothing_is_written(
     arguments = [f"--task={settings.task}", f"--vocabulary={settings.vocabulary}"]
     arguments += [f"--out={tmp_path}/rows", argument]
     assert main(["prepare", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert "shard" not in errors  # no empty progress bar
     assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("file", "a file, not a folder"), ("file/rows", r"cannot make this folder \(Not a directory")],
+)
+def test_a_file_in_the_place_of_the_folder_is_refused(
+    settings: Settings, tmp_path: Path, out: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=message):
+        prepare(settings, tmp_path / out, worker_count=1)
+    assert (tmp_path / "file").read_text() == "mine"

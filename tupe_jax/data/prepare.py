@@ -85,6 +85,7 @@ def prepare(
     _begin(folder, description)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
     finished_before = len(parts) - len(todo)
+    show(finished_before, len(parts), 0)
     made = list(
         workers.run(
             partial(make_part, settings, folder, len(parts)),
@@ -182,11 +183,16 @@ def _begin(folder: Path, description: dict[str, Any]) -> None:
     """Make the folder, or check that what it holds was begun with the same settings."""
     if (folder / rows.INDEX_FILE).exists():
         raise UserError(f"{folder}: holds finished rows already; give another folder or delete it")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: a file, not a folder; give a new folder")
     settings_file = folder / UNFINISHED / "settings.json"
     if not settings_file.exists():
         if folder.exists() and any(folder.iterdir()) and not settings_file.parent.exists():
             raise UserError(f"{folder}: not empty; give a new folder")
-        settings_file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            settings_file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot make this folder ({error.strerror})") from None
         _write_json(settings_file, description)
         return
     begun = json.loads(settings_file.read_text(encoding="utf-8"))
