@@ -102,9 +102,9 @@ def test_hypernyms_go_up_the_tree_of_kinds():
     assert [noun.singular for noun in lexicon().hypernyms(sparrow)] == ["bird", "animal"]
 
 
-def test_lists_for_mistakes_name_verbs_of_the_lexicon():
+def test_lists_of_verbs_name_verbs_of_the_lexicon():
     known = {verb.base for section in lexicon().sections.values() for verb in section.verbs}
-    for name in ("obligatory", "objectless", "to_only", "opinion"):
+    for name in ("obligatory", "objectless", "to_only", "opinion", "symmetric", "one_sided"):
         missing = set(lexicon().lists[name]) - known
         assert not missing, (name, missing)
 

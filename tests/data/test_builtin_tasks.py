@@ -201,6 +201,34 @@ def test_exchanged_roles_are_neutral_and_voice_changes_nothing():
     assert min(checked.values()) > 25
 
 
+def verb_forms(*bases: str) -> set[str]:
+    verbs = [verb for section in lexicon().sections.values() for verb in section.verbs]
+    return {
+        form
+        for verb in verbs
+        if verb.base in bases
+        for form in (verb.base, verb.third_person, verb.past, verb.participle)
+    }
+
+
+def test_roles_are_not_exchanged_where_that_says_the_same_or_the_contrary():
+    """He met her: so she met him. He beat her: so she did not beat him."""
+    symmetric = verb_forms("meet", "fight", "marry", "hug", "kiss")
+    one_sided = verb_forms("beat", "defeat", "overtake", "outpace", "replace")
+    checked = Counter[str]()
+    for task, excluded in (
+        ("builtin_paraphrase", symmetric),
+        ("builtin_nli", symmetric | one_sided),
+    ):
+        for example in sample(task, "train"):
+            one, two = words(example.sentence1), words(example.sentence2)
+            if {"a", "an", "any", "some"} & {*one, *two} or ("by" in one) == ("by" in two):
+                continue
+            assert not excluded & {*one, *two}, example
+            checked[task] += 1
+    assert min(checked.values()) > 100
+
+
 @cache
 def names_above() -> dict[str, set[str]]:
     """From a noun to its more general names, in the same number."""

@@ -1,10 +1,14 @@
 """The validation split is decided by the text of a document alone."""
 
+import unicodedata
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_corpus import documents
 
 from tupe_jax.data.held_out import fingerprint, is_held_out, is_in_share
+from tupe_jax.data.repeats import drop_repeated_documents, empty_memory
 
 
 def test_about_one_document_in_200_is_held_out() -> None:
@@ -21,6 +25,23 @@ def test_ascii_text_has_the_same_fingerprint_with_and_without_other_characters()
     # The two ways to compute it agree: only the quotation marks take the slow one.
     assert fingerprint("\u201cTo be_or not, 2 be\u201d") == fingerprint('"To be_or not, 2 be"')
     assert fingerprint("To be") != fingerprint("To bee")
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKD"])
+@given(st.text())
+def test_copies_in_another_unicode_form_are_the_same_text(form: str, text: str) -> None:
+    assert fingerprint(unicodedata.normalize(form, text)) == fingerprint(text)
+
+
+def test_a_decomposed_or_full_width_copy_is_on_the_same_side_and_a_repeat() -> None:
+    for number in range(600):  # three of them are held out
+        text = f"caf\u00e9 \u00e0 la carte {number}"
+        full_width = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+        copies = [text, unicodedata.normalize("NFD", text), full_width]
+        assert len({*copies}) == 3
+        assert len({is_held_out(copy) for copy in copies}) == 1
+        if number == 0:
+            assert drop_repeated_documents(empty_memory(), copies)[1] == [text]
 
 
 def test_text_in_other_scripts_is_told_apart() -> None:

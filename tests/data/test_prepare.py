@@ -96,7 +96,8 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     finished = [folder / rows.shard_file("train", int(path.stem), FILES) for path in records()]
     assert 0 < len(finished) < FILES
     # The bar alone: nothing of what TensorFlow has to say about GPUs, in this or that process.
-    assert (tmp_path / "stderr").read_text().strip() == "0shard [00:00, ?shard/s]"
+    bar = f"0%|          | 0/{FILES} [00:00<?, ?shard/s]"
+    assert (tmp_path / "stderr").read_text().strip() == bar
     with pytest.raises(UserError, match="not a finished folder"):
         rows.read_index(folder)
     before = {path: path.stat().st_mtime_ns for path in finished}
@@ -226,7 +227,9 @@ def test_wrong_arguments_are_told_in_one_line_and_nothing_is_written(
     arguments = [f"--task={settings.task}", f"--vocabulary={settings.vocabulary}"]
     arguments += [f"--out={tmp_path}/rows", argument]
     assert main(["prepare", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert "shard" not in errors  # no empty progress bar
     assert not (tmp_path / "rows").exists()
 
 
@@ -251,3 +254,16 @@ def test_a_folder_has_one_writer(settings: Settings, tmp_path: Path) -> None:
     refused: list[bool] = []
     prepare(settings, tmp_path / "out", worker_count=1, show=second_command)
     assert refused
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("file", "a file, not a folder"), ("file/rows", r"cannot make this folder \(Not a directory")],
+)
+def test_a_file_in_the_place_of_the_folder_is_refused(
+    settings: Settings, tmp_path: Path, out: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=message):
+        prepare(settings, tmp_path / out, worker_count=1)
+    assert (tmp_path / "file").read_text() == "mine"

@@ -70,6 +70,17 @@ def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
         read_all(tmp_path / "none.gz", 1 << 20)
 
 
+@pytest.mark.parametrize("name", ["gone.txt", "gone.txt.gz"])
+def test_a_file_deleted_while_it_is_read_is_named(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    content = b"a line\n\n" * 100
+    file.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert read_block(str(file), 0, 100)
+    file.unlink()
+    with pytest.raises(UserError, match=rf"{name}: cannot be read \(No such file"):
+        read_block(str(file), 1, 100)
+
+
 def test_a_glob_without_text_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no file matches .*\*\.txt'"):
         match_files(f"{tmp_path}/*.txt")

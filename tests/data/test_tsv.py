@@ -104,6 +104,11 @@ def test_a_cut_gzip_file_is_named(tmp_path: Path) -> None:
         read_tsv(path, FORM)
 
 
+def test_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"{tmp_path.name}: cannot be read \(Is a directory\)"):
+        read_tsv(tmp_path, FORM)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.tsv: no such file"):
         read_tsv(tmp_path / "a.tsv", FORM)

@@ -17,7 +17,9 @@ import argparse
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.errors import UserError
@@ -50,8 +52,6 @@ def run(arguments: argparse.Namespace) -> None:
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tqdm import tqdm
-
     from tupe_jax.data.plan import Settings
     from tupe_jax.data.prepare import prepare
 
@@ -65,16 +65,8 @@ def run(arguments: argparse.Namespace) -> None:
         cache=arguments.cache,
     )
     start = time.monotonic()
-    # A line in a log file now and then, a lively bar on a terminal.
-    seconds = 0.5 if sys.stderr.isatty() else 30
-    with tqdm(unit="shard", mininterval=seconds, miniters=0) as bar:
-
-        def show(done: int, shards: int, tokens: int) -> None:
-            bar.total = shards
-            bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
-            bar.update(done - bar.n)
-
-        outcome = prepare(settings, arguments.out, arguments.workers, show)
+    with closing(_Progress()) as progress:
+        outcome = prepare(settings, arguments.out, arguments.workers, progress.show)
     for name, split in outcome.index.splits.items():
         print(
             f"{name}: {split.rows:,} rows, {split.tokens:,} tokens, {split.documents:,} documents"
@@ -88,3 +80,26 @@ def run(arguments: argparse.Namespace) -> None:
             f"{outcome.tokens / outcome.core_seconds:,.0f} tokens/s per core"
         )
     print(f"written to {arguments.out}")
+
+
+class _Progress:
+    """A bar that appears when the work begins, so that an error before it stands alone."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def show(self, done: int, shards: int, tokens: int) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            # A line in a log file now and then, a lively bar on a terminal.
+            seconds = 0.5 if sys.stderr.isatty() else 30
+            self._bar = tqdm(
+                initial=done, total=shards, unit="shard", mininterval=seconds, miniters=0
+            )
+        self._bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

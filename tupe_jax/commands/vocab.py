@@ -11,7 +11,11 @@ import argparse
 from pathlib import Path
 
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
+<<<<<<< HEAD
 from tupe_jax.data.vocabulary import DEFAULT_LINES, DEFAULT_SIZE
+=======
+from tupe_jax.data.vocabulary import DEFAULT_SIZE, SPECIAL_PIECES, Vocabulary, train_vocabulary
+>>>>>>> main
 from tupe_jax.errors import UserError
 
 
@@ -36,8 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.lines < 1:
-        raise UserError(f"--lines={arguments.lines} must be at least 1")
+    for name, least in (("size", len(SPECIAL_PIECES) + 1), ("lines", 1)):
+        value = getattr(arguments, name)
+        if value < least:
+            raise UserError(f"--{name}={value} must be at least {least}")
+    if arguments.out.is_dir():
+        raise UserError(f"{arguments.out}: a folder; --out names the .model file to write")
     if not arguments.out.parent.is_dir():
         raise UserError(f"{arguments.out.parent}: no such folder to write the vocabulary to")
     cleaning = parse_cleaning(arguments.cleaning)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import unicodedata
 
 HELD_OUT_ONE_IN = 200
 
@@ -12,12 +13,15 @@ _ASCII_NOT_WORD = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 def fingerprint(text: str) -> int:
     """Return 64 bits that depend on the letters and digits of the text alone.
 
-    So copies that differ only in case, punctuation or spacing count as the same text. Never zero.
+    So copies that differ only in case, punctuation, spacing or the way Unicode writes a letter
+    (composed, decomposed, full-width) count as the same text. Never zero.
     """
     if text.isascii():  # the same as below, ten times as fast
         letters = text.lower().encode().translate(None, _ASCII_NOT_WORD)
     else:
-        letters = _NOT_WORD.sub("", text.casefold()).encode()
+        # Once more after folding, which may decompose letters.
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        letters = _NOT_WORD.sub("", folded).encode()
     digest = hashlib.blake2b(letters, digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 

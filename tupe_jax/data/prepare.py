@@ -101,6 +101,7 @@ def _prepare(
     _begin(folder, description)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
     finished_before = len(parts) - len(todo)
+    show(finished_before, len(parts), 0)
     made = list(
         workers.run(
             partial(make_part, settings, folder, len(parts)),
@@ -196,16 +197,23 @@ def _only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder, so that no second command prepares it; a kill lets go of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made a folder ({error.strerror})") from error
+        raise UserError(f"{folder}: cannot make this folder ({error.strerror})") from None
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(handle, folder)
         yield
-    except BlockingIOError:
-        raise UserError(f"{folder}: another `tupe prepare` is writing to it") from None
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{folder}: another `tupe prepare` is writing to it") from None
 
 
 def repack(rows_NxL: Rows) -> Rows:
@@ -228,14 +236,14 @@ def _require_cache(task: seqio.Task, cache: str) -> None:
 
 
 def _begin(folder: Path, description: dict[str, Any]) -> None:
-    """Make the folder, or check that what it holds was begun with the same settings."""
+    """Note what is being prepared, or check that it was begun with the same settings."""
     if (folder / rows.INDEX_FILE).exists():
         raise UserError(f"{folder}: holds finished rows already; give another folder or delete it")
     settings_file = folder / UNFINISHED / "settings.json"
     if not settings_file.exists():
-        if folder.exists() and any(folder.iterdir()) and not settings_file.parent.exists():
+        if any(folder.iterdir()) and not settings_file.parent.exists():
             raise UserError(f"{folder}: not empty; give a new folder")
-        settings_file.parent.mkdir(parents=True, exist_ok=True)
+        settings_file.parent.mkdir(exist_ok=True)
         _write_json(settings_file, description)
         return
     begun = json.loads(settings_file.read_text(encoding="utf-8"))

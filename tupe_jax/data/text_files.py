@@ -53,8 +53,8 @@ def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
     # The byte before the block tells whether a line begins exactly at the block's border.
     start = max(begin - 1, 0)
     with _one_reader:
-        stream = _open(file, os.stat(file).st_mtime_ns)
         try:
+            stream = _open(file, os.stat(file).st_mtime_ns)
             if stream.seek(start) < start or not stream.peek(1):
                 return None
             if begin:
@@ -62,6 +62,10 @@ def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
             return list(_documents(file, stream, begin, end))
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UserError(f"{file}: broken gzip file ({error}); copy it again") from None
+        except OSError as error:
+            raise UserError(
+                f"{file}: cannot be read ({error.strerror}); files must stay while they are in use"
+            ) from None
 
 
 def _documents(file: str, stream: Stream, begin: int, end: int) -> Iterator[str]:

@@ -112,6 +112,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}:{number}: not UTF-8 ({error.reason})") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: broken gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _check_header(path: Path, header: Sequence[str], columns: Columns) -> None:

@@ -20,7 +20,7 @@ _KINDS = "kinds"
 _LISTS = frozenset(
     {
         *("manner", "frequency", "degree", "connective", "time", "names", "antonyms"),
-        *("opinion", "obligatory", "objectless", "to_only"),
+        *("opinion", "obligatory", "objectless", "to_only", "symmetric", "one_sided"),
     }
 )
 

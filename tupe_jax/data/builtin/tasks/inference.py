@@ -177,6 +177,8 @@ def _role_family(draw: Draw, label: int) -> Pair | None:
     """The farmer saw the girl / the girl was (not) seen by the farmer / she saw him."""
     phrases = scene(draw)
     verb = two_way_verbs(phrases.topic, "transitive", "person").draw(draw)
+    if verb.base in lexicon().lists["one_sided"]:
+        return None  # whatever the label, or the verb would tell it
     one, two = phrases.noun(kinds_of("person")), phrases.noun(kinds_of("person"))
     if one is two:
         return None

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tupe_jax.data.builtin.lexicon import Frame, Topic, Verb, topics
+from tupe_jax.data.builtin.lexicon import Frame, Topic, Verb, lexicon, topics
 from tupe_jax.data.builtin.phrases import Phrases
 from tupe_jax.data.builtin.plan import Clause, Statement, Tense
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick, zipf
@@ -18,11 +18,17 @@ def scene(draw: Draw) -> Phrases:
 
 @cache
 def two_way_verbs(topic: Topic, frame: Frame, kind: str) -> Urn[Verb]:
-    """Verbs with a passive that take nouns of the kind on either side."""
+    """Verbs with a passive that take nouns of the kind on either side.
+
+    Not symmetric ones: who meets somebody is met by them, so exchanged roles would change nothing.
+    """
+    symmetric = lexicon().lists["symmetric"]
     suited = [
         verb
         for verb in topic.verbs(frame, kind).items
-        if may_be_passive(verb) and kind in (verb.recipients or verb.patients)
+        if may_be_passive(verb)
+        and kind in (verb.recipients or verb.patients)
+        and verb.base not in symmetric
     ]
     return Urn(zipf(suited))
 
