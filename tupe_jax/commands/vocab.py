@@ -11,11 +11,7 @@ import argparse
 from pathlib import Path
 
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
-<<<<<<< HEAD
-from tupe_jax.data.vocabulary import DEFAULT_LINES, DEFAULT_SIZE
-=======
-from tupe_jax.data.vocabulary import DEFAULT_SIZE, SPECIAL_PIECES, Vocabulary, train_vocabulary
->>>>>>> main
+from tupe_jax.data.vocabulary import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_PIECES
 from tupe_jax.errors import UserError
 
 
