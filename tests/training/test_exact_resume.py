@@ -9,7 +9,7 @@ import pytest
 from tests.training import runs
 from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
-STEPS = 240
+STEPS = 90
 
 
 def wait_for_lines(process, workdir, count):
@@ -32,13 +32,13 @@ def finish(process):
 def test_killed_at_random_moments(reader, devices, corpus, tmp_path):
     # A save every third step: many kills fall into one.
     arguments = runs.settings(
-        corpus, reader=reader, **{"train.steps": STEPS, "checkpoint.every": 3, "eval.every": 50}
+        corpus, reader=reader, **{"train.steps": STEPS, "checkpoint.every": 3, "eval.every": 20}
     )
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     finish(runs.start_elsewhere(arguments, calm, devices))
     moments = random.Random(f"{reader} {devices}")
     kills = 0
-    for lines in (moments.randrange(5, 60), moments.randrange(90, 180)):
+    for lines in (moments.randrange(5, 30), moments.randrange(40, 75)):
         process = runs.start_elsewhere(arguments, killed, devices)
         wait_for_lines(process, killed, lines)
         time.sleep(moments.random() * 0.05)
@@ -63,7 +63,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(corpus, tmp_path):
     assert process.returncode == STOPPED_EXIT_CODE, err
     assert "the same command goes on" in err
     process = runs.start_elsewhere(arguments, stopped)
-    wait_for_lines(process, stopped, 40)
+    wait_for_lines(process, stopped, 30)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == STOPPED_EXIT_CODE, err
