@@ -1,6 +1,7 @@
 """The train step as a function of arrays."""
 
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ import optax
 import pytest
 
 from tests.model.helpers import small_config
+from tupe_jax import cli
 from tupe_jax.config import Config, MeshConfig, ObjectiveConfig, TrainConfig
 from tupe_jax.objectives.masking import SpecialTokens, mask_rows
 from tupe_jax.parallel.mesh import make_mesh
+from tupe_jax.training import save_speed
 from tupe_jax.training.state import plan_state
 from tupe_jax.training.step import make_train_step
 
@@ -107,3 +110,16 @@ def test_training_learns_a_batch_by_heart():
 def test_the_state_is_made_with_its_sharding(count):
     _, state = step_and_state(accumulate=count)
     assert all(leaf.committed for leaf in jax.tree.leaves(state.params))
+
+
+def test_bench_tells_what_a_save_costs(monkeypatch, capsys):
+    monkeypatch.setattr(save_speed, "WINDOW_SECONDS", 0.01)
+    small = ["--config.model.hidden_size=16", "--config.train.batch_size=4"]
+    assert cli.main(["bench", "checkpoint", "--config=tupe_r:tiny", *small, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["what"] == "checkpoint"
+    assert result["every"] == 200
+    assert result["blocked_seconds"] > 0
+    assert result["share"] == pytest.approx(
+        result["extra_seconds"] / (200 * result["step_seconds"])
+    )

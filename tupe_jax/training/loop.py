@@ -31,7 +31,8 @@ from tupe_jax.training.checkpoint import Checkpoints
 from tupe_jax.training.corpus import Corpus, open_corpus
 from tupe_jax.training.durations import in_steps
 from tupe_jax.training.evaluate import Validation
-from tupe_jax.training.metrics import MetricWriter
+from tupe_jax.training.metrics import METRICS_FILE, MetricWriter
+from tupe_jax.training.metrics import read_metrics as read_metrics_file
 from tupe_jax.training.optimizer import make_optimizer
 from tupe_jax.training.progress import Progress
 from tupe_jax.training.schedule import learning_rate
@@ -86,6 +87,7 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
         corpus.train.restore(restored.data)
     writer.truncate_after(step)
     began = saved = step
+    evaluated = _last_evaluation(workdir)  # a stop may have come before the one of this step
     stop.has_state = True
 
     # ------------------------------------------------------------------ compile
@@ -149,10 +151,29 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
                 data=corpus.train.state(),
                 config=dataclasses.asdict(config),
                 vocabulary=corpus.vocabulary.path.read_bytes(),
-                valid_loss=valid_loss,
+                valid_loss=valid_loss if evaluated == step else None,
                 force=True,
             )
 
+    def evaluate() -> None:
+        """Validate; a stop meanwhile leaves it to the run that goes on."""
+        nonlocal evaluated, valid_loss
+        read_metrics(up_to=step)
+        with speed.pause("evaluation"):
+            valid = validation(_averaged_or_current(state), lambda: stop.requested)
+        if valid is not None:
+            evaluated, valid_loss = step, valid["valid_loss"]
+            writer.write(step, valid)
+            progress.say(
+                f"step {step}: validation loss {valid_loss:.3f}, "
+                f"accuracy {valid['valid_accuracy']:.1%}"
+            )
+
+    def evaluation_due() -> bool:
+        return step == config.train.steps or (step > 0 and step % config.eval.every == 0)
+
+    if evaluation_due() and evaluated != step:
+        evaluate()
     while step < config.train.steps and not stop.requested:
         if step == config.train.profile_at > 0:
             jax.profiler.start_trace(str(workdir / "profile"))
@@ -169,17 +190,8 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
         last = step == config.train.steps
         if (step - 1) % config.train.log_every == 0 or len(unread) > config.train.log_every:
             read_metrics(up_to=step - 1)  # one step late, so that the device never waits
-        if last or step % config.eval.every == 0:
-            read_metrics(up_to=step)
-            with speed.pause("evaluation"):
-                valid = validation(_averaged_or_current(state), lambda: stop.requested)
-            if valid is not None:
-                valid_loss = valid["valid_loss"]
-                writer.write(step, valid)
-                progress.say(
-                    f"step {step}: validation loss {valid_loss:.3f}, "
-                    f"accuracy {valid['valid_accuracy']:.1%}"
-                )
+        if evaluation_due():
+            evaluate()
         if last or checkpoints.due(step):
             save()
             saved = step
@@ -193,7 +205,7 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
     progress.close()
     return Run(
         step=step,
-        finished=step == config.train.steps,
+        finished=step == evaluated == config.train.steps,
         went_on_from=began,
         model=nnx.merge(plan.graph, _averaged_or_current(state)),
         corpus=corpus,
@@ -204,6 +216,12 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
 def _say(message: str) -> None:
     if jax.process_index() == 0:
         print(message, file=sys.stderr, flush=True)
+
+
+def _last_evaluation(workdir: Path) -> int:
+    """The last step whose validation is on record."""
+    lines = read_metrics_file(workdir / METRICS_FILE)
+    return max((line["step"] for line in lines if "valid_loss" in line), default=0)
 
 
 def _averaged_or_current(state: TrainState) -> Params:

@@ -1,0 +1,99 @@
+"""What an asynchronous save costs: steps with a save beside them, against steps without."""
+
+import math
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from tupe_jax.config import Config
+from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID
+from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.parallel.mesh import batch_sharding, make_mesh
+from tupe_jax.training.checkpoint import Checkpoints
+from tupe_jax.training.optimizer import make_optimizer
+from tupe_jax.training.schedule import learning_rate
+from tupe_jax.training.state import TrainState, plan_state
+from tupe_jax.training.step import make_train_step
+
+REPEATS = 5
+WINDOW_SECONDS = 3.0
+"""Long enough for a save to end within the steps that are timed."""
+
+
+@dataclass(frozen=True)
+class SaveSpeed:
+    """Seconds of a step alone; and, per save, what it blocks and what it costs in all."""
+
+    step_seconds: float
+    blocked_seconds: tuple[float, ...]
+    extra_seconds: tuple[float, ...]
+    every: int
+
+    @property
+    def share(self) -> float:
+        """The cost of a save over the time of the steps between two of them."""
+        return statistics.median(self.extra_seconds) / (self.every * self.step_seconds)
+
+
+def measure_saving(config: Config, folder: Path) -> SaveSpeed:
+    """Train on random tokens; save now and then."""
+    mesh = make_mesh(config.mesh)
+    schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
+    optimizer = make_optimizer(config.optimizer, schedule)
+    plan = plan_state(config, optimizer, mesh)
+    mask = partial(
+        mask_rows,
+        objective=config.objective,
+        special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
+        vocab_size=config.model.vocab_size,
+    )
+    train_step = jax.jit(
+        make_train_step(config, plan.graph, mask, optimizer, schedule),
+        donate_argnums=0,
+        out_shardings=(plan.shardings, None),
+    )
+    shape = (config.train.batch_size, config.data.length)
+    words = np.random.default_rng(0).integers(
+        len(SPECIAL_PIECES), config.model.vocab_size, shape, dtype=np.int32
+    )
+    tokens_BxS = jax.device_put(words, batch_sharding(mesh))
+
+    def steps(state: TrainState, count: int) -> tuple[TrainState, float]:
+        began = time.perf_counter()
+        for _ in range(count):
+            state, _ = train_step(state, tokens_BxS)
+        jax.block_until_ready(state)
+        return state, time.perf_counter() - began
+
+    checkpoints = Checkpoints(folder, config.checkpoint)
+
+    def save(state: TrainState, number: int) -> float:
+        began = time.perf_counter()
+        checkpoints.save(number, state, data={}, config=asdict(config), vocabulary=b"", force=True)
+        return time.perf_counter() - began
+
+    state, _ = steps(plan.create(), 3)
+    save(state, 0)  # compiles what a save computes
+    checkpoints.wait()
+    state, seconds = steps(state, 3)
+    count = max(3, math.ceil(WINDOW_SECONDS / (seconds / 3)))
+    alone, blocked, extra = [], [], []
+    for number in range(1, REPEATS + 1):
+        state, without = steps(state, count)
+        blocked.append(save(state, number))
+        state, beside = steps(state, count)
+        alone.append(without / count)
+        extra.append(blocked[-1] + beside - without)
+        checkpoints.wait()
+    checkpoints.close()
+    return SaveSpeed(
+        step_seconds=statistics.median(alone),
+        blocked_seconds=tuple(blocked),
+        extra_seconds=tuple(extra),
+        every=config.checkpoint.every,
+    )
