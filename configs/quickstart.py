@@ -10,5 +10,5 @@ from ml_collections import ConfigDict
 from tupe_jax.recipes import recipe
 
 
-def get_config() -> ConfigDict:
-    return recipe("tupe_r", "tiny")
+def get_config(form: str = "tiny") -> ConfigDict:
+    return recipe("tupe_r", form)

@@ -267,6 +267,10 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"config.seed={self.seed} must be between 0 and {2**32 - 1}")
+
 
 MODEL_SIZES: Mapping[str, Mapping[str, int]] = {
     "tiny": {"num_layers": 2, "hidden_size": 128, "num_heads": 2, "mlp_size": 512},

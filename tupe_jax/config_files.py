@@ -22,7 +22,10 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     """`configs/tupe_r.py:tiny` or `tupe_r:tiny`, with `--config.section.key=value` applied."""
     name, _, form = spec.partition(":")
     path = _find(name)
-    config: ConfigDict = runpy.run_path(str(path))["get_config"](*([form] if form else []))
+    definitions = runpy.run_path(str(path))
+    if "get_config" not in definitions:
+        raise UserError(f"{path} has no function get_config; see configs/tupe_r.py")
+    config: ConfigDict = definitions["get_config"](*([form] if form else []))
     argv = ["tupe", *overrides]
     for override in overrides:
         _check_name(config, override)

@@ -17,8 +17,6 @@ from tupe_jax.recipes import from_config_dict
 from tupe_jax.training.checkpoint import FOLDER, Checkpoints
 from tupe_jax.training.loop import pretrain
 from tupe_jax.training.metrics import read_metrics
-from tupe_jax.training.optimizer import make_optimizer
-from tupe_jax.training.schedule import learning_rate
 from tupe_jax.training.state import plan_state
 
 ROOT = Path(__file__).parents[2]
@@ -116,8 +114,7 @@ def numbers(workdir):
 def final_state(arguments, workdir):
     """The newest checkpoint's whole state, on one device."""
     config = config_of(arguments)
-    schedule = learning_rate(config.optimizer, total_steps=1, warmup_steps=0, decay_steps=0)
-    plan = plan_state(config, make_optimizer(config.optimizer, schedule), make_mesh(config.mesh))
+    plan = plan_state(config, make_mesh(config.mesh))
     checkpoints = Checkpoints(workdir / FOLDER, config.checkpoint)
     restored = checkpoints.restore(plan.abstract_sharded)
     checkpoints.close()

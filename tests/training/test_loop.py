@@ -45,7 +45,7 @@ def test_another_seed_gives_another_run(finished, tmp_path):
     assert runs.numbers(tmp_path) != runs.numbers(workdir)
 
 
-@pytest.mark.parametrize("looks", [0, 1, 5, 7, 13])
+@pytest.mark.parametrize("looks", [0, 5, 7, 14])
 def test_stopping_anywhere_changes_nothing(looks, finished, tmp_path):
     """The run looks before each step and within each evaluation."""
     arguments, workdir, _ = finished
@@ -92,6 +92,32 @@ def test_the_summary_shows_what_was_learned(finished):
     assert text.count("[MASK]") == text.count("(it was:") >= 1
     for picture in ("loss.png", "positions.png"):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_checkpoint_and_its_corpus_are_enough_to_go_on(finished, tmp_path):
+    """The vocabulary file has gone: the checkpoint brings its own."""
+    arguments, workdir, _ = finished
+    shutil.copytree(workdir / "checkpoints", tmp_path / "checkpoints")
+    lost = [*arguments, f"--config.data.vocabulary={tmp_path}/gone.model"]
+    assert runs.run_here(lost, tmp_path).went_on_from == 12
+
+
+def test_data_of_other_settings_is_not_taken_for_ones_own(corpus, tmp_path):
+    """Before the first checkpoint, too: the work directory remembers what it was begun with."""
+    arguments = runs.settings(corpus)
+    runs.run_here([*arguments, "--config.train.steps=2"], tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(UserError, match=r"data\.task was 'builtin:400', now 'builtin:7'"):
+        runs.run_here(
+            [*arguments, "--config.train.steps=2", "--config.data.task=builtin:7"], tmp_path
+        )
+
+
+def test_a_profile_of_a_few_steps_that_a_stop_cuts_short(corpus, tmp_path):
+    arguments = runs.settings(corpus, **{"train.profile_at": 2, "train.steps": 4})
+    assert not runs.run_here(arguments, tmp_path, runs.StopAfter(3)).finished
+    assert runs.run_here(arguments, tmp_path).finished
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
 
 
 def test_averaged_weights_are_the_ones_evaluated(corpus, tmp_path):

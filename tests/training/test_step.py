@@ -15,6 +15,7 @@ from tupe_jax.config import Config, MeshConfig, ObjectiveConfig, TrainConfig
 from tupe_jax.objectives.masking import SpecialTokens, mask_rows
 from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.training import save_speed
+from tupe_jax.training.optimizer import make_optimizer
 from tupe_jax.training.state import plan_state
 from tupe_jax.training.step import make_train_step
 
@@ -29,8 +30,8 @@ def step_and_state(accumulate=1, ema=0.0, dropout=0.0):
         train=TrainConfig(batch_size=32, accumulate=accumulate, ema_decay=ema),
     )
     schedule = optax.constant_schedule(1e-2)
-    optimizer = optax.adamw(schedule)
-    plan = plan_state(config, optimizer, make_mesh(MeshConfig()))
+    optimizer = make_optimizer(config.optimizer, schedule)
+    plan = plan_state(config, make_mesh(MeshConfig()))
     mask = functools.partial(
         mask_rows, objective=config.objective, special=SPECIAL, vocab_size=config.model.vocab_size
     )

@@ -45,11 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
                 f"stopped at step {outcome.step}, saved; the same command goes on", file=sys.stderr
             )
             return STOPPED_EXIT_CODE
-    from tupe_jax.training.summary import summarise
+        from tupe_jax.training.summary import summarise
 
-    if outcome.went_on_from == outcome.step:
-        print(f"finished already: {outcome.step} steps; for more, train in a new --workdir")
-    print(summarise(outcome, workdir))
+        if outcome.went_on_from == outcome.step:
+            print(f"finished already: {outcome.step} steps; for more, train in a new --workdir")
+        print(summarise(outcome, workdir))
     return 0
 
 

@@ -1,13 +1,16 @@
 """What may differ between a run and its continuation."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tupe_jax.config import Config
+from tupe_jax.data.atomic import complete_file
 from tupe_jax.errors import UserError
 
-# These change what is shown, kept, or where the work is done, but no number of the training.
+# These change what is shown, kept, or where the work is done, but not what is trained.
 FREE = (
     "checkpoint.",
     "data.prepared",
@@ -21,6 +24,18 @@ FREE = (
     "train.profile_at",
     "train.wandb_project",
 )
+
+
+CONFIG_FILE = "config.json"
+
+
+def check_begun_with(workdir: Path, config: Config) -> None:
+    """Note the config of a new work directory; one that was begun must have been with the same."""
+    file = workdir / CONFIG_FILE
+    if file.exists():
+        check_unchanged(json.loads(file.read_text(encoding="utf-8")), config)
+    with complete_file(file) as unfinished:
+        unfinished.write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
 
 def check_unchanged(saved: Mapping[str, Any] | None, config: Config) -> None:

@@ -119,10 +119,17 @@ class Checkpoints:
         """The config of the newest checkpoint that can be read, without its arrays."""
         self.wait()
         for directory in self._newest_first():
-            try:
+            with contextlib.suppress(DamagedError):
                 return checkpoint_directory.read_about(directory).config
-            except DamagedError:
-                continue
+        return None
+
+    def peek_vocabulary(self) -> bytes | None:
+        """The vocabulary of the newest checkpoint that can be read."""
+        self.wait()
+        for directory in self._newest_first():
+            with contextlib.suppress(DamagedError):
+                about = checkpoint_directory.read_about(directory)
+                return checkpoint_directory.read_vocabulary(directory, about)
         return None
 
     def restore(self, abstract_state: Any) -> Restored | None:

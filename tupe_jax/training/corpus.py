@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config import Config
+from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.cleaning import parse_cleaning
 from tupe_jax.data.reader import Reader, Share
 from tupe_jax.data.vocabulary import Vocabulary
@@ -33,9 +34,17 @@ class Corpus:
 SAMPLE_ROWS = 4096
 
 
-def open_corpus(config: Config, workdir: Path, say: Callable[[str], None]) -> Corpus:
-    """Open the data of a config; make the vocabulary and the rows if they are not there."""
-    vocabulary = _vocabulary(config, workdir, say)
+def open_corpus(
+    config: Config,
+    workdir: Path,
+    saved_vocabulary: bytes | None,
+    say: Callable[[str], None],
+) -> Corpus:
+    """Open the data of a config; make the vocabulary and the rows if they are not there.
+
+    `saved_vocabulary` is that of a checkpoint to go on from, used where the file has gone.
+    """
+    vocabulary = _vocabulary(config, workdir, saved_vocabulary, say)
     if vocabulary.size != config.model.vocab_size:
         raise UserError(
             f"{vocabulary.path} has {vocabulary.size} pieces, but model.vocab_size="
@@ -47,10 +56,18 @@ def open_corpus(config: Config, workdir: Path, say: Callable[[str], None]) -> Co
     return _prepared(config, vocabulary, workdir, share, say)
 
 
-def _vocabulary(config: Config, workdir: Path, say: Callable[[str], None]) -> Vocabulary:
-    if config.data.vocabulary:
-        return Vocabulary.load(config.data.vocabulary)
+def _vocabulary(
+    config: Config, workdir: Path, saved: bytes | None, say: Callable[[str], None]
+) -> Vocabulary:
     path = workdir / DATA_FOLDER / VOCABULARY_FILE
+    given = Path(config.data.vocabulary) if config.data.vocabulary else path
+    if saved is not None and not given.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with complete_file(path) as unfinished:
+            unfinished.write_bytes(saved)
+        return Vocabulary.load(path)
+    if config.data.vocabulary:
+        return Vocabulary.load(given)
     if not path.exists():
         from tupe_jax.data.make_vocabulary import make_vocabulary
 

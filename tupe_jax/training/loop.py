@@ -9,6 +9,7 @@ file, which is cut back to that step.
 import dataclasses
 import sys
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masking import SpecialTokens, mask_rows
 from tupe_jax.parallel.mesh import batch_sharding, check_batch, make_mesh
-from tupe_jax.training.changed_config import check_unchanged
+from tupe_jax.training.changed_config import check_begun_with, check_unchanged
 from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
 from tupe_jax.training.checkpoint import Checkpoints
 from tupe_jax.training.corpus import Corpus, open_corpus
@@ -34,6 +35,7 @@ from tupe_jax.training.evaluate import Validation
 from tupe_jax.training.metrics import METRICS_FILE, MetricWriter
 from tupe_jax.training.metrics import read_metrics as read_metrics_file
 from tupe_jax.training.optimizer import make_optimizer
+from tupe_jax.training.profile import Profile
 from tupe_jax.training.progress import Progress
 from tupe_jax.training.schedule import learning_rate
 from tupe_jax.training.speed import Speedometer
@@ -41,8 +43,6 @@ from tupe_jax.training.spikes import SpikeDetector
 from tupe_jax.training.state import Params, TrainState, plan_state
 from tupe_jax.training.step import Mask, Metrics, make_train_step
 from tupe_jax.training.stop_signal import StopSignal
-
-PROFILED_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,34 @@ class Run:
 
 def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
     """Train from the newest checkpoint in the work directory, or from the start, to the end."""
+    with ExitStack() as closing:  # whatever happens, a save under way is completed
+        return _pretrain(config, workdir, stop, closing)
+
+
+def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStack) -> Run:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
     check_batch(config.train.batch_size, config.train.accumulate, mesh)
     _check_length(config)
+    _schedule_steps(config, rows_per_epoch=1)  # a misspelt duration should not wait for the data
+    plan = plan_state(config, mesh)
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
+    closing.callback(checkpoints.close)
     check_unchanged(checkpoints.peek_config(), config)
-    corpus = open_corpus(config, workdir, _say)
-    mask = _masking(config, corpus)
+    check_begun_with(workdir, config)
+    corpus = open_corpus(config, workdir, checkpoints.peek_vocabulary(), _say)
+    vocabulary_file = corpus.vocabulary.path.read_bytes()
 
-    # ------------------------------------------------------------------ model, optimizer, state
-    schedule = learning_rate(config.optimizer, **_schedule_steps(config, corpus))
+    # ------------------------------------------------------------------ objective, optimizer
+    mask = _masking(config, corpus)
+    schedule = learning_rate(config.optimizer, **_schedule_steps(config, corpus.rows_per_epoch))
     optimizer = make_optimizer(config.optimizer, schedule)
-    plan = plan_state(config, optimizer, mesh)
     validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
 
     # ------------------------------------------------------------------ resume or begin
     restored = checkpoints.restore(plan.abstract_sharded)
     writer = MetricWriter(workdir, wandb_project=config.train.wandb_project)
+    closing.callback(writer.close)
     if restored is None:
         state = plan.create()
         step = 0
@@ -92,6 +102,7 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
 
     # ------------------------------------------------------------------ compile
     progress = Progress(config.train.steps, start=step)
+    closing.callback(progress.close)
     speed = Speedometer(
         tokens_per_step=config.train.batch_size * config.data.length,
         training_flops_per_token=training_flops_per_token(
@@ -123,6 +134,7 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
 
     # ------------------------------------------------------------------ train
     unread: deque[tuple[int, Metrics]] = deque()
+    profile = closing.enter_context(Profile(config.train.profile_at, workdir / "profile"))
     spikes = SpikeDetector()
     valid_loss: float | None = None
 
@@ -150,7 +162,7 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
                 state,
                 data=corpus.train.state(),
                 config=dataclasses.asdict(config),
-                vocabulary=corpus.vocabulary.path.read_bytes(),
+                vocabulary=vocabulary_file,
                 valid_loss=valid_loss if evaluated == step else None,
                 force=True,
             )
@@ -175,21 +187,16 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
     if evaluation_due() and evaluated != step:
         evaluate()
     while step < config.train.steps and not stop.requested:
-        if step == config.train.profile_at > 0:
-            jax.profiler.start_trace(str(workdir / "profile"))
+        profile.before(step)
         with speed.pause("data"):
             batch = jax.make_array_from_process_local_data(rows, corpus.train.next()["tokens"])
         state, metrics = train_step(state, batch)
         step += 1
         unread.append((step, metrics))
         progress.advance(step)
-        if step == config.train.profile_at + PROFILED_STEPS > PROFILED_STEPS:
-            jax.block_until_ready(state)
-            jax.profiler.stop_trace()
-
         last = step == config.train.steps
-        if (step - 1) % config.train.log_every == 0 or len(unread) > config.train.log_every:
-            read_metrics(up_to=step - 1)  # one step late, so that the device never waits
+        # One step late: the device has work while the host looks, and is never far behind it.
+        read_metrics(up_to=step - 1)
         if evaluation_due():
             evaluate()
         if last or checkpoints.due(step):
@@ -200,9 +207,6 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
     if stop.requested and (saved < step or step == 0):
         save()
     read_metrics(up_to=step)
-    checkpoints.close()
-    writer.close()
-    progress.close()
     return Run(
         step=step,
         finished=step == evaluated == config.train.steps,
@@ -228,14 +232,14 @@ def _averaged_or_current(state: TrainState) -> Params:
     return state.params if state.ema is None else state.ema
 
 
-def _schedule_steps(config: Config, corpus: Corpus) -> dict[str, int]:
+def _schedule_steps(config: Config, rows_per_epoch: int | None) -> dict[str, int]:
     def steps(name: str) -> int:
         return in_steps(
             getattr(config.optimizer, name),
             f"optimizer.{name}",
             total_steps=config.train.steps,
             batch_size=config.train.batch_size,
-            rows_per_epoch=corpus.rows_per_epoch,
+            rows_per_epoch=rows_per_epoch,
         )
 
     return {

@@ -45,7 +45,7 @@ def measure_saving(config: Config, folder: Path) -> SaveSpeed:
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
     optimizer = make_optimizer(config.optimizer, schedule)
-    plan = plan_state(config, optimizer, mesh)
+    plan = plan_state(config, mesh)
     mask = partial(
         mask_rows,
         objective=config.objective,

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import tree_shardings
+from tupe_jax.training.optimizer import make_optimizer
 
 Params = nnx.State[Any, Any]
 
@@ -67,7 +68,9 @@ class StatePlan:
         return state
 
 
-def plan_state(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> StatePlan:
+def plan_state(config: Config, mesh: Mesh) -> StatePlan:
+    """Lay out the state of a config; what the learning rate will be does not matter to it."""
+    optimizer = make_optimizer(config.optimizer, optax.constant_schedule(0.0))
     graph = nnx.graphdef(nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0))))
 
     def init() -> TrainState:

@@ -40,8 +40,8 @@ class StopSignal:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if not self.has_state:
-            raise StopBeforeTraining
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt  # pressed twice: the user means it
         self.requested = True
+        if not self.has_state:
+            raise StopBeforeTraining
