@@ -41,7 +41,7 @@ def _positions_per_layer(config: ModelConfig, length: int) -> int:
 
 def _positions_per_pass(config: ModelConfig, length: int) -> int:
     """What depends on positions alone."""
-    D, distances = config.hidden_size, 2 * length - 1
+    D = config.hidden_size
     total = 0
     if config.position.absolute in ("untied", "mixed"):
         total += 2 * (2 * length * D * D)  # p U^Q and p U^K
@@ -50,5 +50,6 @@ def _positions_per_pass(config: ModelConfig, length: int) -> int:
         if config.position.untie_cls:
             total += 2 * (2 * 2 * D * D) + 2 * 2 * D  # the same for the two p_theta
     if config.position.relative == "deberta":
-        total += config.num_layers * 2 * (2 * distances * D * D)  # r W^{K,r} and r W^{Q,r}
+        rows = 2 * config.position.max_distance
+        total += config.num_layers * 2 * (2 * rows * D * D)  # r W^{K,r} and r W^{Q,r}
     return total
