@@ -1,8 +1,11 @@
 """Small real runs: a corpus made once, and `tupe pretrain` in this process or in another."""
 
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -129,3 +132,43 @@ def assert_same_run(arguments, one, other):
     assert a.data == b.data
     for x, y in zip(jax.tree.leaves(a.state), jax.tree.leaves(b.state), strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+def wait_for_lines(process, workdir, count):
+    """Until the run has logged so many steps, or ended."""
+    while process.poll() is None:
+        metrics = workdir / "metrics.jsonl"
+        if metrics.exists() and metrics.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.005)
+
+
+def finish(process):
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return out
+
+
+STEPS = 90
+
+
+def assert_kills_change_nothing(reader, devices, corpus, tmp_path):
+    """Kill a run twice at random moments, start it again, and compare it with one left alone."""
+    # A save every third step: many kills fall into one.
+    arguments = settings(
+        corpus, reader=reader, **{"train.steps": STEPS, "checkpoint.every": 3, "eval.every": 20}
+    )
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    finish(start_elsewhere(arguments, calm, devices))
+    moments = random.Random(f"{reader} {devices}")
+    kills = 0
+    for lines in (moments.randrange(5, 30), moments.randrange(40, 75)):
+        process = start_elsewhere(arguments, killed, devices)
+        wait_for_lines(process, killed, lines)
+        time.sleep(moments.random() * 0.05)
+        process.kill()
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    assert kills == 2, "both runs were still going on"
+    finish(start_elsewhere(arguments, killed, devices))
+    assert_same_run(arguments, calm, killed)
