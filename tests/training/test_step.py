@@ -119,8 +119,8 @@ def test_bench_tells_what_a_save_costs(monkeypatch, capsys):
     assert cli.main(["bench", "checkpoint", "--config=tupe_r:tiny", *small, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["what"] == "checkpoint"
-    assert result["every"] == 200
+    assert result["every"] == 120
     assert result["blocked_seconds"] > 0
     assert result["share"] == pytest.approx(
-        result["extra_seconds"] / (200 * result["step_seconds"])
+        result["extra_seconds"] / (120 * result["step_seconds"])
     )
