@@ -270,7 +270,7 @@ resume() {
 
 launch=$(dirname "${BASH_SOURCE[0]}")
 if [[ $action == resume && -n $dry_run ]]; then
-  echo "# every $poll s; where there is no queued resource, or it was preempted (SUSPENDED):"
+  echo "# every $poll s; where it was preempted (SUSPENDED) both, where there is none the second:"
   delete
   create
   echo "# where it is ACTIVE and a worker has no run:"
