@@ -233,6 +233,8 @@ look_at_the_run() { # returns 1 when it is finished
   elif grep -q failed <<<"$states"; then
     healthy=0
     code=$(sed -n 's/^failed //p' <<<"$states" | head -n 1)
+    # 2: tupe was told something wrong, and would be again.
+    ((code != 2)) || { say "tupe refused its arguments; launch/tpu_vm.sh logs says why" && exit 2; }
     fail "$code" "the run failed with code $code"
     run || true
   elif grep -q stopped <<<"$states"; then

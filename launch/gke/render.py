@@ -67,8 +67,8 @@ def render(settings: argparse.Namespace) -> str:
         raise ValueError(f"--slices={settings.slices} must be at least 1")
     if settings.slices > 1 and hosts == 1:
         raise ValueError(
-            f"--slices={settings.slices} of {settings.target}, which is one machine: GKE joins only "
-            "slices of several machines"
+            f"--slices={settings.slices} of {settings.target}, which is one machine: GKE joins "
+            "only slices of several machines"
         )
     if settings.max_restarts < 0:
         raise ValueError(f"--max-restarts={settings.max_restarts} must not be negative")
