@@ -126,7 +126,7 @@ done
 
 # Looking around five times a second, because `wait -n` loses processes that end together.
 while ((${#running[@]})); do
-  sleep 0.2
+  sleep 0.2 || true # the terminal's Ctrl-C ends it, too
   left=()
   for pid in "${running[@]}"; do
     if kill -0 "$pid" 2>/dev/null; then
