@@ -1,5 +1,6 @@
 """launch/gke: the manifest that is submitted, and the image it names."""
 
+import functools
 import json
 import math
 import re
@@ -17,6 +18,7 @@ def options(target, *more):
     return ("--name=tupe-r", f"--target={target}", "--image=r/i:1", "--bucket=runs", *more)
 
 
+@functools.cache
 def manifest(target, *more):
     text = "\n".join(printed("gke/submit.sh", "--dry-run", *options(target, *more), *COMMAND))
     assert not re.search(r"\$(?!HOME)", text), "something was not filled in"

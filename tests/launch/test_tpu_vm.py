@@ -1,8 +1,5 @@
 """launch/tpu_vm.sh: its gcloud commands, and its watch over a slice that is taken away."""
 
-import json
-import sys
-
 import pytest
 
 from tests.launch.scripts import add_command, printed, run
@@ -74,34 +71,32 @@ def test_the_other_commands():
     )
 
 
-GCLOUD = """#!{python} -IS
-import json, pathlib, sys
-story = pathlib.Path({story!r})
-events = json.loads(story.read_text())
-verb, command = sys.argv[4], sys.argv[-1]
-if verb == "describe":
-    state, *_ = event = events["slice"].pop(0)
-    events["run"] = event[1:]
-elif verb == "ssh" and "tpu_worker.sh state" in command:
-    verb = "look"
-elif verb == "ssh":
-    verb = command.split()[2]
-events["calls"].append(verb)
-story.write_text(json.dumps(events))
-if verb == "describe" and state == "ABSENT":
-    sys.exit("ERROR: (gcloud.compute.tpus.queued-resources.describe) NOT_FOUND: no such thing")
-if verb == "describe" and state == "OFFLINE":
-    sys.exit("ERROR: network unreachable")
-if verb == "describe":
-    print(state)
-if verb == "look" and not events["run"]:
-    sys.exit(255)
-if verb == "look":
-    print("Using ssh batch size of 2. Attempting to SSH into 1 nodes with a total of 2 workers.")
-    for worker in events["run"]:
-        print("run:", worker)
-if verb in events["broken"]:
-    sys.exit(1)
+# Each `describe` is a look; line n of `story` is what look n finds: slice|worker|worker.
+GCLOUD = r"""#!/usr/bin/env bash
+cd "$(dirname "$0")" || exit
+mapfile -t story <story
+verb=$4 command=${!#}
+if [[ $verb == describe ]]; then
+  echo "describe" >>calls
+  look=$(($(grep -c describe calls) - 1))
+  IFS='|' read -r state workers <<<"${story[look]}"
+  echo "$workers" >workers
+  case $state in
+    ABSENT) echo "ERROR: (gcloud.compute.tpus...describe) NOT_FOUND: no such thing" >&2 && exit 1 ;;
+    OFFLINE) echo "ERROR: network unreachable" >&2 && exit 1 ;;
+    *) echo "$state" && exit ;;
+  esac
+elif [[ $command == *'tpu_worker.sh state'* ]]; then
+  IFS='|' read -ra workers <workers
+  ((${#workers[@]})) || exit 255
+  echo "Attempting to SSH into 1 nodes with a total of ${#workers[@]} workers."
+  printf 'run: %s\n' "${workers[@]}"
+  exit
+elif [[ $verb == ssh ]]; then
+  read -r _ _ verb _ <<<"$command"
+fi
+echo "$verb" >>calls
+[[ " $(<broken) " != *" $verb "* ]]
 """
 
 
@@ -112,19 +107,19 @@ def resume(tmp_path):
     Returns the result and what was done between the looks.
     """
 
-    def run_resume(*looks, broken=(), retries=2):
-        story = tmp_path / "story.json"
-        story.write_text(json.dumps({"slice": looks, "run": [], "calls": [], "broken": broken}))
-        gcloud = GCLOUD.format(python=sys.executable, story=str(story))
-        add_command(tmp_path / "bin", "gcloud", gcloud)
+    def run_resume(*looks, broken="", retries=2):
+        folder = tmp_path / "bin"
+        add_command(folder, "gcloud", GCLOUD)
+        (folder / "story").write_text("".join("|".join(look) + "\n" for look in looks))
+        (folder / "broken").write_text(broken)
         (tmp_path / "tupe.whl").touch()
         done = run(
             "tpu_vm.sh", "resume", *PLACE, "--accelerator=v5litepod-8", "--spot", "--poll=0",
             f"--retries={retries}", f"--wheel={tmp_path}/tupe.whl", "--", "pretrain",
-            path=tmp_path / "bin",
+            path=folder,
         )  # fmt: skip
-        calls = json.loads(story.read_text())["calls"]
-        return done, [call for call in calls if call not in ("describe", "look")]
+        calls = (folder / "calls").read_text().split()
+        return done, [call for call in calls if call != "describe"]
 
     return run_resume
 
@@ -203,7 +198,7 @@ def test_a_dead_network_is_waited_for(resume):
 
 
 def test_a_request_that_cannot_be_made_is_given_up(resume):
-    done, actions = resume(*[["ABSENT"]] * 5, broken=["create"])
+    done, actions = resume(*[["ABSENT"]] * 5, broken="create")
     assert done.returncode == 1
     assert actions == ["create"] * 3
 
@@ -215,6 +210,6 @@ def test_a_request_that_failed_is_made_again(resume):
 
 
 def test_an_installation_that_fails_is_repeated(resume):
-    done, actions = resume(*[["ACTIVE", "absent", "absent"]] * 5, broken=["install"])
+    done, actions = resume(*[["ACTIVE", "absent", "absent"]] * 5, broken="install")
     assert done.returncode == 1
     assert actions == ["scp", "install"] * 3
