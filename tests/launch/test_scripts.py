@@ -12,7 +12,10 @@ import pytest
 from tests.launch.scripts import LAUNCH, SCRIPTS, printed, run
 
 FOR_USERS = [script for script in SCRIPTS if script.name != "tpu_worker.sh"]
-names = lambda script: script.relative_to(LAUNCH).as_posix()  # noqa: E731
+
+
+def names(script):
+    return script.relative_to(LAUNCH).as_posix()
 
 
 def test_shellcheck_finds_nothing():
