@@ -1,0 +1,121 @@
+"""Fill in launch/gke/jobset.yaml. Needs nothing but Python; `submit.sh` calls it."""
+
+import argparse
+import json
+import math
+import re
+from pathlib import Path
+from string import Template
+from typing import NoReturn
+
+# What GKE calls each kind of TPU, and the dimensions of its topologies. Slices of several machines
+# are made of machines with four chips (ct5lp-hightpu-4t, ct5p-hightpu-4t, ct6e-standard-4t, ...).
+ACCELERATORS = {
+    "v4": ("tpu-v4-podslice", 3),
+    "v5e": ("tpu-v5-lite-podslice", 2),
+    "v5p": ("tpu-v5p-slice", 3),
+    "v6e": ("tpu-v6e-slice", 2),
+    "tpu7x": ("tpu7x", 3),
+}
+CHIPS_PER_MACHINE = 4
+TEMPLATE = Path(__file__).with_name("jobset.yaml")
+LONGEST_NAME = 40  # Kubernetes allows 63 for a pod: ours add slice, its number and the host's.
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Errors without the usage before them."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
+
+
+def main() -> None:
+    parser = OneLineParser(
+        prog="launch/gke/submit.sh",
+        usage="%(prog)s [--dry-run] [OPTIONS] -- ARGUMENTS OF TUPE",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--name", required=True, help="of the JobSet")
+    parser.add_argument("--target", required=True, help="kind:topology, such as v5e:16x16")
+    parser.add_argument("--image", required=True, help="made from launch/gke/Dockerfile")
+    parser.add_argument("--bucket", required=True, help="mounted in every pod as /mnt/BUCKET")
+    parser.add_argument("--slices", type=int, default=1, help="of that topology each (default 1)")
+    parser.add_argument("--spot", action="store_true", help="on Spot machines")
+    parser.add_argument("--reservation", help="on the machines of this reservation")
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--service-account", default="default", help="one that may use the bucket")
+    parser.add_argument(
+        "--max-restarts", type=int, default=10, help="after failures; preemptions do not count"
+    )
+    parser.add_argument("arguments", nargs="+", help="what tupe is called with, after --")
+    try:
+        print(render(parser.parse_args()), end="")
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def render(settings: argparse.Namespace) -> str:
+    """The manifest, as text."""
+    accelerator, hosts, chips_per_host = machines(settings.target)
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", settings.name):
+        raise ValueError(f"--name={settings.name}: small letters, digits and -, a letter first")
+    if len(settings.name) > LONGEST_NAME:
+        raise ValueError(f"--name={settings.name}: longer than {LONGEST_NAME} characters")
+    if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]+", settings.bucket):
+        raise ValueError(f"--bucket={settings.bucket}: the name alone, without gs://")
+    if settings.slices < 1:
+        raise ValueError(f"--slices={settings.slices} must be at least 1")
+    if settings.slices > 1 and hosts == 1:
+        raise ValueError(
+            f"--slices={settings.slices} of {settings.target}, which is one machine: GKE joins "
+            "only slices of several machines"
+        )
+    if settings.max_restarts < 0:
+        raise ValueError(f"--max-restarts={settings.max_restarts} must not be negative")
+    if settings.spot and settings.reservation:
+        raise ValueError("--spot and --reservation exclude each other")
+    node_selector = {
+        "cloud.google.com/gke-tpu-accelerator": accelerator,
+        "cloud.google.com/gke-tpu-topology": settings.target.partition(":")[2],
+    }
+    if settings.spot:
+        node_selector["cloud.google.com/gke-spot"] = "true"
+    if settings.reservation:
+        node_selector["cloud.google.com/reservation-name"] = settings.reservation
+    # JSON is YAML, and quotes what a user may write.
+    return Template(TEMPLATE.read_text()).substitute(
+        name=settings.name,
+        namespace=json.dumps(settings.namespace),
+        max_restarts=settings.max_restarts,
+        slices=settings.slices,
+        hosts=hosts,
+        service_account=json.dumps(settings.service_account),
+        node_selector=json.dumps(node_selector),
+        image=json.dumps(settings.image),
+        arguments=json.dumps(settings.arguments),
+        chips_per_host=chips_per_host,
+        bucket=settings.bucket,
+    )
+
+
+def machines(target: str) -> tuple[str, int, int]:
+    """GKE's accelerator, machines per slice and chips per machine of `v5e:16x16`."""
+    kind, _, topology = target.partition(":")
+    if kind not in ACCELERATORS:
+        raise ValueError(f"--target={target}: {kind!r} is none of {', '.join(ACCELERATORS)}")
+    accelerator, dimensions = ACCELERATORS[kind]
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", topology):
+        raise ValueError(f"--target={target}: a topology is a product such as 16x16 or 4x4x4")
+    sides = [int(side) for side in topology.split("x")]
+    if len(sides) != dimensions:
+        raise ValueError(f"--target={target}: {kind} has {dimensions} dimensions, not {len(sides)}")
+    chips = math.prod(sides)
+    if chips == 1 and dimensions == 2:
+        return accelerator, 1, 1
+    if chips % CHIPS_PER_MACHINE:
+        raise ValueError(f"--target={target}: {chips} chips do not fill machines of four")
+    return accelerator, chips // CHIPS_PER_MACHINE, CHIPS_PER_MACHINE
+
+
+if __name__ == "__main__":
+    main()

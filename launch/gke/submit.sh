@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+#
+# Pre-training on TPU slices of a GKE cluster, as a JobSet.
+#
+#   launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --image=IMAGE --bucket=BUCKET \
+#     -- pretrain --config=tupe_r --workdir=/mnt/BUCKET/tupe_r
+#
+# launch/gke/jobset.yaml is what is submitted; --dry-run prints it, filled in, and submits nothing.
+# launch/README.md says how to make cluster, image and bucket.
+set -euo pipefail
+here=$(dirname "${BASH_SOURCE[0]}")
+
+dry_run='' options=()
+while (($#)); do
+  case $1 in
+    --dry-run) dry_run=yes ;;
+    --help) sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//p;}' "${BASH_SOURCE[0]}" && options+=(--help) ;;
+    --) break ;;
+    *) options+=("$1") ;;
+  esac
+  shift
+done
+
+manifest=$(python3 "$here/render.py" "${options[@]}" "$@")
+if [[ -n $dry_run || " ${options[*]} " == *' --help '* ]]; then
+  [[ -z $dry_run ]] || echo "# kubectl apply --filename=- with:"
+  echo "$manifest"
+else
+  kubectl apply --filename=- <<<"$manifest"
+fi

@@ -1,0 +1,300 @@
+#!/usr/bin/env bash
+#
+# Pre-training on a Cloud TPU slice, or several: create, install, run, resume after preemption, delete.
+#
+#   launch/tpu_vm.sh COMMAND --name=NAME --zone=ZONE [OPTIONS] [-- ARGUMENTS OF TUPE]
+#
+#   create   ask for the slice: a queued resource, which waits until there is room
+#   install  Python, the package and the bucket's mount, on every worker; may be repeated
+#   run      start `tupe ARGUMENTS` on every worker; it lives on when this shell does not
+#   status   the state of the queued resource, and of the run on every worker
+#   logs     the last lines of the run (--worker=N, --lines=N)
+#   stop     SIGTERM on every worker: the run saves and ends with exit code 75
+#   resume   until the run is finished: create what is missing, install, run, and after a preemption
+#            all of it again; the run goes on from its --workdir
+#   delete   give the slice back; nothing is charged any more, and its disks are gone
+#
+#   --name=NAME              of the queued resource                             (all commands)
+#   --zone=ZONE              such as us-west4-a                                 (all commands)
+#   --project=PROJECT        (default: gcloud's)                                (all commands)
+#   --accelerator=TYPE       such as v5litepod-256, v5p-128, v6e-256, v4-128    (create, resume)
+#   --slices=N               of that type each (default 1)                      (create, resume)
+#   --spot                   cheap, and preempted at any time                   (create, resume)
+#   --reserved               from the project's reservation                     (create, resume)
+#   --runtime-version=NAME   (default: by the accelerator)                      (create, resume)
+#   --service-account=EMAIL  whose rights the workers have                      (create, resume)
+#   --wheel=FILE             the package, as `pip wheel --no-deps .` makes it   (install, resume)
+#   --git=URL@REVISION       the package, from a repository                     (install, resume)
+#   --bucket=NAME            mounted on every worker as /mnt/NAME               (install, run, resume)
+#   --poll=SECONDS           between two looks (default 60)                     (resume)
+#   --retries=N              new starts in a row after a failure (default 3)    (resume)
+#   --dry-run                print the commands and run none                    (all commands)
+#   --help
+set -euo pipefail
+
+die() {
+  echo "launch/tpu_vm.sh: $*" >&2
+  exit 2
+}
+
+help() { sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//p;}' "${BASH_SOURCE[0]}"; }
+
+number() { # NAME VALUE
+  [[ $2 =~ ^[0-9]+$ ]] || die "$1=$2 must be a whole number"
+}
+
+action=${1:-}
+case $action in
+  create | install | run | status | logs | stop | resume | delete) shift ;;
+  --help) help && exit ;;
+  '') die "no command; --help lists them" ;;
+  *) die "no command $action; --help lists them" ;;
+esac
+
+name='' zone='' project='' accelerator='' slices=1 spot='' reserved='' runtime_version=''
+service_account='' wheel='' git='' bucket='' poll=60 retries=3 worker=0 lines=50 dry_run=''
+while (($#)); do
+  case $1 in
+    --name=*) name=${1#*=} ;;
+    --zone=*) zone=${1#*=} ;;
+    --project=*) project=${1#*=} ;;
+    --accelerator=*) accelerator=${1#*=} ;;
+    --slices=*) slices=${1#*=} ;;
+    --spot) spot=yes ;;
+    --reserved) reserved=yes ;;
+    --runtime-version=*) runtime_version=${1#*=} ;;
+    --service-account=*) service_account=${1#*=} ;;
+    --wheel=*) wheel=${1#*=} ;;
+    --git=*) git=${1#*=} ;;
+    --bucket=*) bucket=${1#*=} ;;
+    --poll=*) poll=${1#*=} ;;
+    --retries=*) retries=${1#*=} ;;
+    --worker=*) worker=${1#*=} ;;
+    --lines=*) lines=${1#*=} ;;
+    --dry-run) dry_run=yes ;;
+    --help) help && exit ;;
+    --) shift && break ;;
+    *) die "unknown argument $1; tupe's arguments come after --, and --help lists the rest" ;;
+  esac
+  shift
+done
+arguments=("$@")
+
+needs() { # NAME VALUE
+  [[ -n $2 ]] || die "$action needs $1"
+}
+
+needs --name "$name"
+needs --zone "$zone"
+number --slices "$slices"
+number --poll "$poll"
+number --retries "$retries"
+number --worker "$worker"
+number --lines "$lines"
+((slices > 0)) || die "--slices=0 must be at least 1"
+[[ -z $spot || -z $reserved ]] || die "--spot and --reserved exclude each other"
+[[ $bucket != gs://* ]] || die "--bucket=$bucket: the name alone, without gs://"
+case $action in create | resume) needs --accelerator "$accelerator" ;; esac
+case $action in run | resume)
+  ((${#arguments[@]})) || die "$action needs tupe's arguments: -- pretrain --config=... --workdir=..."
+  ;;
+esac
+case $action in install | resume)
+  [[ -n $wheel || -n $git ]] || die "$action needs --wheel or --git"
+  [[ -z $wheel || -z $git ]] || die "--wheel and --git exclude each other"
+  [[ -z $wheel || -n $dry_run || -f $wheel ]] ||
+    die "no file $wheel; pip wheel --no-deps --wheel-dir=dist . makes one"
+  ;;
+esac
+
+if [[ -n $accelerator && -z $runtime_version ]]; then
+  case $accelerator in
+    v4-*) runtime_version=tpu-ubuntu2204-base ;;
+    v5litepod-*) runtime_version=v2-alpha-tpuv5-lite ;;
+    v5p-*) runtime_version=v2-alpha-tpuv5 ;;
+    v6e-*) runtime_version=v2-alpha-tpuv6e ;;
+    tpu7x*) die "--accelerator=$accelerator: TPU7x is to be had on GKE only; see launch/gke" ;;
+    *) die "--accelerator=$accelerator: v4-*, v5litepod-*, v5p-* or v6e-*; or give --runtime-version" ;;
+  esac
+fi
+
+place=(--zone="$zone")
+[[ -z $project ]] || place+=(--project="$project")
+
+print_command() { # WORDS...: as one would type them
+  local word line=''
+  for word in "$@"; do
+    [[ $word =~ ^[[:alnum:]_./:=@,+%-]+$ ]] || word=${word@Q}
+    line+=" $word"
+  done
+  echo "${line:1}"
+}
+
+do_it() { # COMMAND...: run it, or print it
+  if [[ -n $dry_run ]]; then print_command "$@"; else "$@"; fi
+}
+
+tpus() { do_it gcloud compute tpus queued-resources "$@"; }
+
+on_all_workers() { # SHELL COMMAND
+  tpus ssh "$name" "${place[@]}" --node=all --worker=all --batch-size=all --command="$1"
+}
+
+create() {
+  local options=(--accelerator-type="$accelerator" --runtime-version="$runtime_version")
+  if ((slices > 1)); then
+    options+=(--node-count="$slices" --node-prefix="$name")
+  else
+    options+=(--node-id="$name")
+  fi
+  [[ -z $spot ]] || options+=(--spot)
+  [[ -z $reserved ]] || options+=(--reserved)
+  options+=(--scopes=https://www.googleapis.com/auth/cloud-platform) # IAM decides, not the scope
+  [[ -z $service_account ]] || options+=(--service-account="$service_account")
+  tpus create "$name" "${place[@]}" "${options[@]}"
+}
+
+on_worker() { # WORDS...: the command line for launch/tpu_worker.sh, quoted for the worker's shell
+  printf 'bash tpu_worker.sh'
+  printf ' %q' "$@"
+}
+
+mounts() { [[ -z $bucket ]] || echo "--bucket=$bucket"; }
+
+install() {
+  local files=("$launch/tpu_worker.sh") package=$git
+  if [[ -n $wheel ]]; then
+    files+=("$wheel")
+    package=${wheel##*/}
+  fi
+  tpus scp "${files[@]}" "$name:" "${place[@]}" --node=all --worker=all --batch-size=all || return
+  # shellcheck disable=SC2046 # no word or one
+  on_all_workers "$(on_worker install --package="$package" $(mounts))"
+}
+
+run() {
+  # shellcheck disable=SC2046
+  on_all_workers "$(on_worker run $(mounts) -- "${arguments[@]}")"
+}
+
+queued_state() { # also ABSENT, and UNKNOWN where gcloud failed for another reason
+  local answer
+  if answer=$(gcloud compute tpus queued-resources describe "$name" "${place[@]}" \
+    --format='value(state.state)' 2>&1); then
+    echo "$answer"
+  elif [[ $answer == *NOT_FOUND* || $answer == *'not found'* ]]; then
+    echo ABSENT
+  else
+    echo "$answer" >&2
+    echo UNKNOWN
+  fi
+}
+
+# A worker that is new has no tpu_worker.sh yet.
+state_command='bash tpu_worker.sh state 2>/dev/null || echo run: absent'
+
+run_states() { # one line per worker: absent, running, finished, stopped 75 or failed CODE
+  local answer
+  answer=$(on_all_workers "$state_command" 2>/dev/null) || return 1
+  grep -o 'run: [a-z]*\( [0-9]*\)\?' <<<"$answer" | cut -d' ' -f2-
+}
+
+say() { echo "$(date -u +%FT%TZ) $name: $*" >&2; }
+
+delete() { tpus delete "$name" "${place[@]}" --force --quiet; }
+
+failures=0 # in a row
+fail() { # CODE WHAT...: count it; too many end the loop
+  ((++failures <= retries)) || { say "${*:2}; giving up" && exit "$1"; }
+  say "${*:2}; trying again ($failures of $retries)"
+}
+
+ask() {
+  say "asking for $slices x $accelerator"
+  create || fail $? "gcloud could not create it"
+}
+
+look_at_the_run() { # returns 1 when it is finished
+  local states code
+  if ! states=$(run_states); then
+    # Never delete what may be training well: it can be our own network that is down.
+    ((++unreachable <= 10)) || die "workers out of reach in 10 looks; the slice still costs"
+    say "workers out of reach"
+    return
+  fi
+  unreachable=0
+  if grep -q absent <<<"$states"; then
+    say "installing and starting"
+    if install && run; then return; fi
+    fail 1 "could not start the run"
+  elif grep -q running <<<"$states"; then
+    # Where one worker has failed, the others notice, and end by themselves.
+    ((++healthy < 10)) || failures=0
+  elif grep -q failed <<<"$states"; then
+    healthy=0
+    code=$(sed -n 's/^failed //p' <<<"$states" | head -n 1)
+    # 2: tupe was told something wrong, and would be again.
+    ((code != 2)) || { say "tupe refused its arguments; launch/tpu_vm.sh logs says why" && exit 2; }
+    fail "$code" "the run failed with code $code"
+    run || true
+  elif grep -q stopped <<<"$states"; then
+    say "the run was stopped and has saved; starting it again"
+    run || true
+  else
+    return 1
+  fi
+}
+
+resume() {
+  local state
+  unreachable=0 healthy=0 # looks in a row
+  while true; do
+    state=$(queued_state)
+    case $state in
+      ABSENT) ask ;;
+      SUSPENDED)
+        say "preempted"
+        failures=0 healthy=0
+        delete && ask
+        ;;
+      FAILED)
+        fail 1 "the request failed"
+        delete && ask
+        ;;
+      ACTIVE)
+        look_at_the_run || { say "finished; launch/tpu_vm.sh delete ends the cost" && return; }
+        ;;
+      *) say "$state" ;;
+    esac
+    sleep "$poll"
+  done
+}
+
+launch=$(dirname "${BASH_SOURCE[0]}")
+if [[ $action == resume && -n $dry_run ]]; then
+  echo "# every $poll s; where it was preempted (SUSPENDED) both, where there is none the second:"
+  delete
+  create
+  echo "# where it is ACTIVE and a worker has no run:"
+  install
+  run
+  echo "# where the run has ended with code 75, or failed at most $retries times in a row:"
+  run
+  exit
+fi
+case $action in
+  create) create ;;
+  install) install ;;
+  run) run ;;
+  status)
+    tpus describe "$name" "${place[@]}" --format='value(state.state)'
+    on_all_workers "$state_command"
+    ;;
+  logs)
+    tpus ssh "$name" "${place[@]}" --worker="$worker" \
+      --command="$(on_worker logs --lines="$lines")"
+    ;;
+  stop) on_all_workers "$(on_worker stop)" ;;
+  resume) resume ;;
+  delete) delete ;;
+esac

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+#
+# What launch/tpu_vm.sh does on each worker of a TPU slice; it copies this file there.
+#
+#   tpu_worker.sh install --package=WHEEL|URL@REVISION [--bucket=NAME]
+#   tpu_worker.sh run [--bucket=NAME] -- ARGUMENTS OF TUPE
+#   tpu_worker.sh state               prints: run: absent, running, finished, stopped 75, failed CODE
+#   tpu_worker.sh logs [--lines=N]
+#   tpu_worker.sh stop
+#
+# The run is a systemd unit: it outlives the ssh session, its end and exit code can be asked for, and
+# when the machine is taken away it gets SIGTERM while network and bucket are still there.
+set -euo pipefail
+
+unit=tupe
+environment=$HOME/tupe
+
+action=${1:?no command}
+shift
+package='' bucket='' lines=50
+while (($#)); do
+  case $1 in
+    --package=*) package=${1#*=} ;;
+    --bucket=*) bucket=${1#*=} ;;
+    --lines=*) lines=${1#*=} ;;
+    --) shift && break ;;
+    *) echo "tpu_worker.sh: unknown argument $1" >&2 && exit 2 ;;
+  esac
+  shift
+done
+
+install_package() {
+  local requirement="tupe_jax[tpu] @ git+$package"
+  [[ $package != *.whl ]] || requirement="tupe_jax[tpu] @ file://$HOME/$package"
+  export PATH=$HOME/.local/bin:$PATH
+  # The images' Python is older than we need; uv brings one.
+  command -v uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
+  uv venv --quiet --clear --python=3.12 "$environment"
+  uv pip install --quiet --python="$environment/bin/python" "$requirement"
+}
+
+install_gcsfuse() {
+  local key=/usr/share/keyrings/cloud.google.asc site=https://packages.cloud.google.com/apt
+  curl -fsSL $site/doc/apt-key.gpg | sudo tee $key >/dev/null
+  echo "deb [signed-by=$key] $site gcsfuse-$(lsb_release -cs) main" |
+    sudo tee /etc/apt/sources.list.d/gcsfuse.list >/dev/null
+  # A new machine updates itself first: wait for it.
+  sudo apt-get -qq -o DPkg::Lock::Timeout=600 update
+  sudo apt-get -qq -o DPkg::Lock::Timeout=600 install -y gcsfuse
+}
+
+mount_bucket() {
+  local place=/mnt/$bucket options
+  options=rw,_netdev,allow_other,implicit_dirs,uid=$(id -u),gid=$(id -g)
+  command -v gcsfuse >/dev/null || install_gcsfuse
+  # In fstab, so that systemd ends the run before it unmounts.
+  grep -q " $place " /etc/fstab ||
+    echo "$bucket $place gcsfuse $options 0 0" | sudo tee -a /etc/fstab >/dev/null
+  sudo mkdir -p "$place"
+  sudo systemctl daemon-reload
+  mountpoint -q "$place" || sudo mount "$place"
+}
+
+stop_run() {
+  sudo systemctl stop $unit 2>/dev/null || true
+}
+
+case $action in
+  install)
+    stop_run
+    install_package
+    [[ -z $bucket ]] || mount_bucket
+    ;;
+  run)
+    stop_run
+    sudo systemctl reset-failed $unit 2>/dev/null || true
+    options=(
+      --unit="$unit" --uid="$(id -u)" --gid="$(id -g)" --working-directory="$HOME"
+      --remain-after-exit                # a finished run stays to be asked for
+      --property=KillMode=mixed          # SIGTERM to tupe alone, not to its data readers
+      --property=TimeoutStopSec=120      # to save
+      --property=LimitMEMLOCK=infinity   # libtpu pins memory
+      --property=LimitNOFILE=1048576
+    )
+    [[ -z $bucket ]] || options+=(--property=RequiresMountsFor="/mnt/$bucket")
+    sudo systemd-run --quiet "${options[@]}" "$environment/bin/tupe" "$@"
+    ;;
+  state)
+    loaded='' sub='' code=0
+    while IFS='=' read -r key value; do
+      case $key in
+        LoadState) loaded=$value ;;
+        SubState) sub=$value ;;
+        ExecMainStatus) code=$value ;;
+      esac
+    done < <(systemctl show $unit --property=LoadState,SubState,ExecMainStatus)
+    case $loaded/$sub/$code in
+      not-found/*) echo "run: absent" ;;
+      */exited/*) echo "run: finished" ;;
+      */failed/75) echo "run: stopped 75" ;;
+      */failed/*) echo "run: failed $code" ;;
+      *) echo "run: running" ;;
+    esac
+    ;;
+  logs) journalctl --unit=$unit --no-pager --output=cat --lines="$lines" ;;
+  stop) stop_run ;;
+  *) echo "tpu_worker.sh: no command $action" >&2 && exit 2 ;;
+esac

@@ -1,0 +1,215 @@
+"""launch/tpu_vm.sh: its gcloud commands, and its watch over a slice that is taken away."""
+
+import pytest
+
+from tests.launch.scripts import add_command, printed, run
+
+PLACE = ("--name=tupe", "--zone=us-west4-a")
+QUEUED = "gcloud compute tpus queued-resources"
+EVERYWHERE = "tupe --zone=us-west4-a --node=all --worker=all --batch-size=all"
+SCOPE = "--scopes=https://www.googleapis.com/auth/cloud-platform"
+
+
+def dry(action, *arguments):
+    return printed("tpu_vm.sh", action, *PLACE, "--dry-run", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "runtime"),
+    [
+        ("v4-128", "tpu-ubuntu2204-base"),
+        ("v5litepod-256", "v2-alpha-tpuv5-lite"),
+        ("v5p-128", "v2-alpha-tpuv5"),
+        ("v6e-256", "v2-alpha-tpuv6e"),
+    ],
+)
+def test_the_runtime_version_follows_from_the_accelerator(accelerator, runtime):
+    assert dry("create", f"--accelerator={accelerator}") == [
+        f"{QUEUED} create tupe --zone=us-west4-a --accelerator-type={accelerator} "
+        f"--runtime-version={runtime} --node-id=tupe {SCOPE}"
+    ]
+
+
+def test_slices_spot_reservation_project_and_account_become_options():
+    (line,) = dry(
+        "create", "--accelerator=v5p-128", "--slices=2", "--spot", "--project=p",
+        "--service-account=a@b", "--runtime-version=mine",
+    )  # fmt: skip
+    assert line == (
+        f"{QUEUED} create tupe --zone=us-west4-a --project=p --accelerator-type=v5p-128 "
+        f"--runtime-version=mine --node-count=2 --node-prefix=tupe --spot {SCOPE} "
+        "--service-account=a@b"
+    )
+    assert " --reserved " in dry("create", "--accelerator=v4-8", "--reserved")[0]
+
+
+def test_the_package_comes_from_a_wheel_or_a_repository():
+    assert dry("install", "--wheel=dist/tupe.whl", "--bucket=runs") == [
+        f"{QUEUED} scp launch/tpu_worker.sh dist/tupe.whl tupe: "
+        + EVERYWHERE.removeprefix("tupe "),
+        f"{QUEUED} ssh {EVERYWHERE} "
+        "'--command=bash tpu_worker.sh install --package=tupe.whl --bucket=runs'",
+    ]
+    lines = dry("install", "--git=https://example.org/tupe@v1")
+    assert lines[0].startswith(f"{QUEUED} scp launch/tpu_worker.sh tupe: ")
+    assert "install --package=https://example.org/tupe@v1'" in lines[1]
+
+
+def test_the_other_commands():
+    assert dry("run", "--bucket=runs", "--", "pretrain", "--workdir=/mnt/runs/a b") == [
+        f"{QUEUED} ssh {EVERYWHERE} '--command=bash tpu_worker.sh run --bucket=runs -- pretrain "
+        r"--workdir=/mnt/runs/a\ b'"
+    ]
+    assert dry("logs", "--worker=3", "--lines=9") == [
+        f"{QUEUED} ssh tupe --zone=us-west4-a --worker=3 "
+        "'--command=bash tpu_worker.sh logs --lines=9'"
+    ]
+    assert dry("stop") == [f"{QUEUED} ssh {EVERYWHERE} '--command=bash tpu_worker.sh stop'"]
+    assert dry("delete") == [f"{QUEUED} delete tupe --zone=us-west4-a --force --quiet"]
+    assert dry("status")[0] == (
+        f"{QUEUED} describe tupe --zone=us-west4-a '--format=value(state.state)'"
+    )
+
+
+# Each `describe` is a look; line n of `story` is what look n finds: slice|worker|worker.
+GCLOUD = r"""#!/usr/bin/env bash
+cd "$(dirname "$0")" || exit
+mapfile -t story <story
+verb=$4 command=${!#}
+if [[ $verb == describe ]]; then
+  echo "describe" >>calls
+  look=$(($(grep -c describe calls) - 1))
+  IFS='|' read -r state workers <<<"${story[look]}"
+  echo "$workers" >workers
+  case $state in
+    ABSENT) echo "ERROR: (gcloud.compute.tpus...describe) NOT_FOUND: no such thing" >&2 && exit 1 ;;
+    OFFLINE) echo "ERROR: network unreachable" >&2 && exit 1 ;;
+    *) echo "$state" && exit ;;
+  esac
+elif [[ $command == *'tpu_worker.sh state'* ]]; then
+  IFS='|' read -ra workers <workers
+  ((${#workers[@]})) || exit 255
+  echo "Attempting to SSH into 1 nodes with a total of ${#workers[@]} workers."
+  printf 'run: %s\n' "${workers[@]}"
+  exit
+elif [[ $verb == ssh ]]; then
+  read -r _ _ verb _ <<<"$command"
+fi
+echo "$verb" >>calls
+[[ " $(<broken) " != *" $verb "* ]]
+"""
+
+
+@pytest.fixture
+def resume(tmp_path):
+    """Runs `resume` while each look finds the next of these: the slice's state, the workers' runs.
+
+    Returns the result and what was done between the looks.
+    """
+
+    def run_resume(*looks, broken="", retries=2):
+        folder = tmp_path / "bin"
+        add_command(folder, "gcloud", GCLOUD)
+        (folder / "story").write_text("".join("|".join(look) + "\n" for look in looks))
+        (folder / "broken").write_text(broken)
+        (tmp_path / "tupe.whl").touch()
+        done = run(
+            "tpu_vm.sh", "resume", *PLACE, "--accelerator=v5litepod-8", "--spot", "--poll=0",
+            f"--retries={retries}", f"--wheel={tmp_path}/tupe.whl", "--", "pretrain",
+            path=folder,
+        )  # fmt: skip
+        calls = (folder / "calls").read_text().split()
+        return done, [call for call in calls if call != "describe"]
+
+    return run_resume
+
+
+START = ["scp", "install", "run"]
+
+
+def test_a_preempted_slice_is_asked_for_again_and_the_run_started_there(resume):
+    done, actions = resume(
+        ["ABSENT"],
+        ["WAITING_FOR_RESOURCES"],
+        ["PROVISIONING"],
+        ["ACTIVE", "absent", "absent"],
+        ["ACTIVE", "running", "running"],
+        ["SUSPENDING"],
+        ["SUSPENDED"],
+        ["ACTIVE", "absent", "absent"],
+        ["ACTIVE", "running", "running"],
+        ["ACTIVE", "finished", "finished"],
+    )
+    assert done.returncode == 0, done.stderr
+    assert actions == ["create", *START, "delete", "create", *START]
+    assert "preempted" in done.stderr
+    assert "delete ends the cost" in done.stderr
+
+
+def test_a_run_that_was_stopped_is_started_again_without_limit(resume):
+    done, actions = resume(
+        *[["ACTIVE", "stopped 75", "stopped 75"]] * 4, ["ACTIVE", "finished", "finished"], retries=1
+    )
+    assert done.returncode == 0, done.stderr
+    assert actions == ["run"] * 4
+
+
+def test_a_run_that_fails_is_started_again_a_few_times_and_its_code_returned(resume):
+    done, actions = resume(
+        *[["ACTIVE", "running", "failed 9"], ["ACTIVE", "failed 9", "failed 9"]] * 3
+    )
+    assert done.returncode == 9
+    assert actions == ["run", "run"]
+    assert "giving up" in done.stderr
+
+
+def test_wrong_arguments_are_not_tried_again(resume):
+    done, actions = resume(["ACTIVE", "failed 2", "failed 2"])
+    assert done.returncode == 2
+    assert actions == []
+
+
+def test_failures_count_only_in_a_row(resume):
+    fails = [["ACTIVE", "failed 1", "failed 1"]] * 2
+    well = [["ACTIVE", "running", "running"]] * 10
+    end = ["ACTIVE", "finished", "finished"]
+    done, actions = resume(*fails, *well, *fails, end)
+    assert done.returncode == 0, done.stderr
+    assert actions == ["run"] * 4
+
+
+def test_one_new_worker_makes_all_start_anew(resume):
+    done, actions = resume(["ACTIVE", "running", "absent"], ["ACTIVE", "finished", "finished"])
+    assert done.returncode == 0, done.stderr
+    assert actions == START
+
+
+def test_a_slice_out_of_reach_is_not_deleted(resume):
+    done, actions = resume(*[["ACTIVE"]] * 20)
+    assert done.returncode == 2
+    assert actions == []
+    assert "out of reach" in done.stderr
+
+
+def test_a_dead_network_is_waited_for(resume):
+    done, actions = resume(["OFFLINE"], ["OFFLINE"], ["ACTIVE", "finished", "finished"])
+    assert done.returncode == 0, done.stderr
+    assert actions == []
+
+
+def test_a_request_that_cannot_be_made_is_given_up(resume):
+    done, actions = resume(*[["ABSENT"]] * 5, broken="create")
+    assert done.returncode == 1
+    assert actions == ["create"] * 3
+
+
+def test_a_request_that_failed_is_made_again(resume):
+    done, actions = resume(["FAILED"], ["ACTIVE", "finished", "finished"])
+    assert done.returncode == 0, done.stderr
+    assert actions == ["delete", "create"]
+
+
+def test_an_installation_that_fails_is_repeated(resume):
+    done, actions = resume(*[["ACTIVE", "absent", "absent"]] * 5, broken="install")
+    assert done.returncode == 1
+    assert actions == ["scp", "install"] * 3
