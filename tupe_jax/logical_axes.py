@@ -47,4 +47,5 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
         return names if size % math.prod(free[name] for name in names) == 0 else None
 
     spec = PartitionSpec(*(parts(n, axis) for n, axis in zip(x.shape, axes, strict=True)))
-    return jax.lax.with_sharding_constraint(x, spec)
+    constrained: jax.Array = jax.lax.with_sharding_constraint(x, spec)
+    return constrained
