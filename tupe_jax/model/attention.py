@@ -48,7 +48,8 @@ class SelfAttention(nnx.Module):
         kept_BxHxSxS = dropout(
             weights_BxHxSxS.astype(v_BxSxHxd.dtype), self.config.attention_dropout, key
         )
-        return self.output(jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd))
+        mixed_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
+        return self.output(constrain(mixed_BxSxHxd, "batch", None, "heads", None))
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
@@ -61,6 +62,7 @@ class SelfAttention(nnx.Module):
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if position_scores is not None:
             scores += position_scores
+        scores = constrain(scores, "batch", "heads", None, None)
         own_bias_HxSxS = self.positions.bias_HxSxS(x_BxSxD.shape[1])
         bias = combined_bias(shared.is_word_BxS, shared.bias_HxSxS, own_bias_HxSxS)
         return jax.nn.softmax(scores * logit_scale(self.config) + bias), v
