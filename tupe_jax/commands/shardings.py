@@ -10,6 +10,8 @@ of the mesh it is divided by, from the table in tupe_jax/logical_axes.py.
 import argparse
 import json
 
+from tupe_jax.errors import UserError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", required=True, help="a config, such as tupe_r:tiny")
@@ -24,6 +26,8 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.recipes import from_config_dict
     from tupe_jax.training.shardings import as_json, as_text, lay_out
 
+    if arguments.devices is not None and arguments.devices < 1:
+        raise UserError(f"--devices={arguments.devices} must be at least 1")
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     shardings = lay_out(config, arguments.devices)
     print(json.dumps(as_json(shardings)) if arguments.json else as_text(shardings))
