@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.config import ModelConfig
+from tupe_jax.logical_axes import constrain
 from tupe_jax.model.positions import LayerPositions, logit_scale
 from tupe_jax.model.primitives import Axis, Linear, dropout
 
@@ -47,18 +48,21 @@ class SelfAttention(nnx.Module):
         kept_BxHxSxS = dropout(
             weights_BxHxSxS.astype(v_BxSxHxd.dtype), self.config.attention_dropout, key
         )
-        return self.output(jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd))
+        mixed_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
+        return self.output(constrain(mixed_BxSxHxd, "batch", None, "heads", None))
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values they will mix."""
-        q, k, v = jnp.moveaxis(self.query_key_value(x_BxSxD), 2, 0)
+        qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
+        q, k, v = jnp.moveaxis(qkv_BxSx3xHxd, 2, 0)
         position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if position_scores is not None:
             scores += position_scores
+        scores = constrain(scores, "batch", "heads", None, None)
         own_bias_HxSxS = self.positions.bias_HxSxS(x_BxSxD.shape[1])
         bias = combined_bias(shared.is_word_BxS, shared.bias_HxSxS, own_bias_HxSxS)
         return jax.nn.softmax(scores * logit_scale(self.config) + bias), v

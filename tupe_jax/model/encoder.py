@@ -10,6 +10,7 @@ from flax import nnx
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
+from tupe_jax.logical_axes import constrain
 from tupe_jax.model.attention import AttentionInputs, SelfAttention
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.primitives import (
@@ -53,7 +54,8 @@ class Layer(nnx.Module):
             return self.attention(x, shared, attention_key)
 
         def transform(x: jax.Array) -> jax.Array:
-            return self.mlp_out(jax.nn.gelu(self.mlp_in(x), approximate=False))
+            hidden = constrain(self.mlp_in(x), "batch", None, "mlp")
+            return self.mlp_out(jax.nn.gelu(hidden, approximate=False))
 
         x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
         return self._residual(x, transform, self.mlp_norm, residual_keys[1])
@@ -70,9 +72,14 @@ class Layer(nnx.Module):
         norm: LayerNorm,
         key: jax.Array | None,
     ) -> jax.Array:
+        def in_branch(x: jax.Array) -> jax.Array:
+            """Devices that share a row's heads see all of it there, and a part of it outside."""
+            out = branch(constrain(x, "batch", None, None))
+            return dropout(constrain(out, "batch", "length", None), self.config.dropout, key)
+
         if self.config.pre_layer_norm:
-            return x + dropout(branch(norm(x)), self.config.dropout, key)
-        return norm(x + dropout(branch(x), self.config.dropout, key))
+            return x + in_branch(norm(x))
+        return norm(x + in_branch(x))
 
 
 class Encoder(nnx.Module):
@@ -124,21 +131,29 @@ class Encoder(nnx.Module):
 
     def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """Word embedding (and added positions), normalised; zero where there is padding."""
-        # A token outside the table becomes NaN: under jit there is no other way to be heard. As an
-        # unsigned number a negative one is outside too; else it would count from the end.
-        x = jnp.take(
-            self.word_embedding[...],
-            jnp.asarray(tokens_BxS, jnp.uint32),
-            axis=0,
-            mode="fill",
-            fill_value=jnp.nan,
-        )
+        x = self._look_up(tokens_BxS)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:
             x = x + added_SxD
         x = dropout(self.embedding_norm(x), self.config.dropout, key)
         x = jnp.where((tokens_BxS != self.config.pad_id)[..., None], x, 0)
         return x.astype(self.config.dtype)
+
+    def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
+        """The words' rows of the table, [B, S, D]; NaN for a token outside it.
+
+        Under jit there is no other way to be heard. As an unsigned number a negative token is
+        outside too; else it would count from the end.
+        """
+        ids_BxS = constrain(jnp.asarray(tokens_BxS, jnp.uint32), "replica", None)
+        x = jnp.take(self.word_embedding[...], ids_BxS, axis=0, mode="clip")
+        # The table stays where it is: each device looks up the words and features it holds, the
+        # sum over words is scattered along the rows, and last features are exchanged for rows.
+        # Left to itself the compiler gathers the whole table, or even the whole batch.
+        x = constrain(x, "replica", None, "embed")
+        x = constrain(x, "replica", "length", "embed")
+        x = constrain(x, "batch", "length", None)
+        return jnp.where(ids_BxS[..., None] < self.config.vocab_size, x, jnp.nan)
 
     def _forward(
         self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool
