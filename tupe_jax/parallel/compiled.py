@@ -53,7 +53,7 @@ def compile_program(program: Program) -> Compiled:
         memory = {**arguments, "temporaries": others}
         return Compiled(memory, None, time.monotonic() - began)
     seconds = time.monotonic() - began
-    sizes = compiled.memory_analysis()
+    sizes: Any = compiled.memory_analysis()
     results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     memory = {
         **arguments,
@@ -63,7 +63,7 @@ def compile_program(program: Program) -> Compiled:
         "program": sizes.generated_code_size_in_bytes,
     }
     domains = [domain(device) for device in program.mesh.devices.flat]
-    return Compiled(memory, read_collectives(compiled.as_text(), domains), seconds)
+    return Compiled(memory, read_collectives(compiled.as_text() or "", domains), seconds)
 
 
 def bytes_per_device(tree: Any) -> int:

@@ -70,7 +70,7 @@ def replica_groups(rest: str, devices: int) -> NDArray[np.int64]:
     if notation.startswith("["):
         return _iota_groups(notation)
     rows = [[int(n) for n in row.split(",")] for row in re.findall(r"\{([\d,]+)\}", notation)]
-    return np.array(rows or [range(devices)])
+    return np.array(rows or [list(range(devices))])
 
 
 def _iota_groups(notation: str) -> NDArray[np.int64]:

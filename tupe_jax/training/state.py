@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import Mesh
 
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
