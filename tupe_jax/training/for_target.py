@@ -85,12 +85,21 @@ def ask(config: Config, target: Target, mesh: Mesh) -> Answer:
     return Answer(config, target, mesh, compile_program(train_step_program(config, mesh)))
 
 
-def fit(config: Config, target: Target, mesh: Mesh, say: Callable[[Answer], None]) -> Answer:
+def fit(
+    config: Config,
+    target: Target,
+    mesh: Mesh,
+    say: Callable[[Answer], None],
+    known: Answer | None = None,
+) -> Answer:
     """The config with the cheapest remat under which its batch fits, then with the largest batch.
 
-    If its batch fits under no policy: with the largest batch under the one that saves most.
+    If its batch fits under no policy: with the largest batch under the one that saves most. `say`
+    hears of every compilation; `known` is one that need not be done again.
     """
     answers: dict[tuple[Remat, int], Answer] = {}
+    if known is not None:
+        answers[known.config.model.remat, known.rows_per_device] = known
 
     def answer(remat: Remat, rows: int) -> Answer:
         if (remat, rows) not in answers:
@@ -119,6 +128,12 @@ def with_rows(config: Config, rows: int, mesh: Mesh) -> Config:
     return dataclasses.replace(
         config, train=dataclasses.replace(config.train, batch_size=batch_size)
     )
+
+
+def passes_for_same_batch(asked: Answer, rows: int) -> int | None:
+    """`train.accumulate` with which the batch asked for takes at most so many rows per device."""
+    each = asked.config.train.batch_size // _parts(asked.mesh)
+    return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= rows), None)
 
 
 def _parts(mesh: Mesh) -> int:
