@@ -216,6 +216,8 @@ class TrainConfig:
 class MeshConfig:
     """Devices along each axis of the mesh; -1 takes what is left."""
 
+    slice: int = -1
+    """Slices, joined by the data-centre network (DCN); -1 takes as many as the devices report."""
     data: int = -1
     fsdp: int = 1
     tensor: int = 1

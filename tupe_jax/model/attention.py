@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.config import ModelConfig
+from tupe_jax.logical_axes import constrain
 from tupe_jax.model.positions import LayerPositions, logit_scale
 from tupe_jax.model.primitives import Axis, Linear, dropout
 
@@ -53,7 +54,8 @@ class SelfAttention(nnx.Module):
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values they will mix."""
-        q, k, v = jnp.moveaxis(self.query_key_value(x_BxSxD), 2, 0)
+        qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
+        q, k, v = jnp.moveaxis(qkv_BxSx3xHxd, 2, 0)
         position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)

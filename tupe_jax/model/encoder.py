@@ -10,6 +10,7 @@ from flax import nnx
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
+from tupe_jax.logical_axes import constrain
 from tupe_jax.model.attention import AttentionInputs, SelfAttention
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.primitives import (
@@ -52,7 +53,8 @@ class Layer(nnx.Module):
             return self.attention(x, shared, attention_key)
 
         def transform(x: jax.Array) -> jax.Array:
-            return self.mlp_out(jax.nn.gelu(self.mlp_in(x), approximate=False))
+            hidden = constrain(self.mlp_in(x), "batch", None, "mlp")
+            return self.mlp_out(jax.nn.gelu(hidden, approximate=False))
 
         x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
         return self._residual(x, transform, self.mlp_norm, residual_keys[1])
@@ -69,9 +71,14 @@ class Layer(nnx.Module):
         norm: LayerNorm,
         key: jax.Array | None,
     ) -> jax.Array:
+        def in_branch(x: jax.Array) -> jax.Array:
+            """Devices that share a row's heads see all of it there, and a part of it outside."""
+            out = branch(constrain(x, "batch", None, None))
+            return dropout(constrain(out, "batch", "length", None), self.config.dropout, key)
+
         if self.config.pre_layer_norm:
-            return x + dropout(branch(norm(x)), self.config.dropout, key)
-        return norm(x + dropout(branch(x), self.config.dropout, key))
+            return x + in_branch(norm(x))
+        return norm(x + in_branch(x))
 
 
 class Encoder(nnx.Module):
@@ -132,6 +139,7 @@ class Encoder(nnx.Module):
             mode="fill",
             fill_value=jnp.nan,
         )
+        x = constrain(x, "batch", "length", None)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:
             x = x + added_SxD

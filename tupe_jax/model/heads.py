@@ -8,6 +8,7 @@ from flax import nnx
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
+from tupe_jax.logical_axes import constrain
 from tupe_jax.model.encoder import Encoder, check_ids
 from tupe_jax.model.primitives import Axis, LayerNorm, Linear, Weight, dropout, zeros
 
@@ -97,7 +98,7 @@ class MaskedLM(nnx.Module):
         key: jax.Array | None = None,
     ) -> jax.Array:
         """Word logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
-        hidden = self.encode(tokens_BxS, key=key)
+        hidden = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
         if positions_BxM is not None:
             check_ids(positions_BxM, "position", "the row: its length", tokens_BxS.shape[1])
             # A negative position would count from the end; outside, it is NaN like any other.
@@ -105,7 +106,8 @@ class MaskedLM(nnx.Module):
             hidden = jnp.take_along_axis(
                 hidden, places_BxM[..., None], axis=1, mode="fill", fill_value=jnp.nan
             )
-        return self.masked_word_head(hidden, self.encoder.word_embedding[...])
+        logits = self.masked_word_head(hidden, self.encoder.word_embedding[...])
+        return constrain(logits, "batch", None, "vocab")
 
     def encode(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """The last hidden states, [B, S, D]."""

@@ -36,7 +36,7 @@ class Validation:
         # batch is filled up with padding, of which nothing is ever masked.
         size = config.train.batch_size // config.train.accumulate
         self._batches = list(_batches(rows_NxS, size, config.model.pad_id))
-        self._sharding = batch_sharding(mesh)
+        self._mesh = mesh
 
         def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedRows:
             return mask(tokens_BxS, random_key(config.seed, "validation", number))
@@ -55,8 +55,9 @@ class Validation:
         for number, tokens_BxS in enumerate(self._batches):
             if stop_requested():
                 return None
-            tokens = jax.make_array_from_process_local_data(self._sharding, tokens_BxS)
-            sums = self._sums_of(params, tokens, jnp.int32(number))
+            tokens = jax.make_array_from_process_local_data(batch_sharding(self._mesh), tokens_BxS)
+            with jax.set_mesh(self._mesh):
+                sums = self._sums_of(params, tokens, jnp.int32(number))
             totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
         return {
             "valid_loss": float(totals.loss / totals.weight),

@@ -120,7 +120,7 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
     )
     if step < config.train.steps:
         progress.status("compiling")
-        with speed.pause("compile"):
+        with speed.pause("compile"), jax.set_mesh(mesh):
             train_step = (
                 jax.jit(
                     make_train_step(config, plan.graph, mask, optimizer, schedule),

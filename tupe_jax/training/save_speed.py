@@ -66,7 +66,8 @@ def measure_saving(config: Config, folder: Path) -> SaveSpeed:
     def steps(state: TrainState, count: int) -> tuple[TrainState, float]:
         began = time.perf_counter()
         for _ in range(count):
-            state, _ = train_step(state, tokens_BxS)
+            with jax.set_mesh(mesh):
+                state, _ = train_step(state, tokens_BxS)
         jax.block_until_ready(state)
         return state, time.perf_counter() - began
 
