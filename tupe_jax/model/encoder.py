@@ -22,6 +22,7 @@ from tupe_jax.model.primitives import (
     normal,
     split_key,
 )
+from tupe_jax.platform import resolve
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
     "none": None,  # keep everything: fastest, most memory
@@ -190,8 +191,8 @@ def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
 
 
 def _unroll(config: ModelConfig) -> bool:
-    loop = config.layer_loop
-    return jax.default_backend() == "cpu" if loop == "auto" else loop == "unroll"
+    # Whoever compiles for other devices than this process's has resolved the config before.
+    return resolve(config, jax.default_backend()).layer_loop == "unroll"
 
 
 def check_ids(ids_BxN: jax.Array, what: str, of: str, count: int) -> None:

@@ -1,5 +1,6 @@
 """Everything that changes during training, as one tree of arrays."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from jax.sharding import Mesh
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import tree_shardings
+from tupe_jax.platform import resolve
 from tupe_jax.training.optimizer import make_optimizer
 
 Params = nnx.State[Any, Any]
@@ -69,7 +71,12 @@ class StatePlan:
 
 
 def plan_state(config: Config, mesh: Mesh) -> StatePlan:
-    """Lay out the state of a config; what the learning rate will be does not matter to it."""
+    """Lay out the state of a config; what the learning rate will be does not matter to it.
+
+    The model is the one for the mesh's devices: every `auto` in its config is decided here.
+    """
+    model = resolve(config.model, mesh.devices.flat[0].platform)
+    config = dataclasses.replace(config, model=model)
     optimizer = make_optimizer(config.optimizer, optax.constant_schedule(0.0))
     graph = nnx.graphdef(nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0))))
 
