@@ -4,10 +4,10 @@ A program holds the whole rows of scores of its queries, so softmax is plain; wh
 needs is computed again from q, k and v, and nothing else is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,12 @@ def fused_attention(
     # Keys that fill up the tile lie below masked ones: a row without words stays uniform over S.
     mask_BxS = jnp.where(is_word_BxS, 0.0, MASKED)
     mask_BxS = jnp.pad(mask_BxS, ((0, 0), (0, more_tokens)), constant_values=2 * MASKED)
-    place_3 = jnp.stack([jnp.asarray(x).astype(jnp.uint32) for x in (seed if seed is not None else 0, first_row, first_head)])
+    place_3 = jnp.stack(
+        [
+            jnp.asarray(x).astype(jnp.uint32)
+            for x in (seed if seed is not None else 0, first_row, first_head)
+        ]
+    )
     out = _fused(
         settings, packed(q_BxSxHxd), packed(k_BxSxHxd), packed(v_BxSxHxd), bias_HxSxS, mask_BxS[:, None],
         jax.lax.bitcast_convert_type(place_3, jnp.int32),
@@ -125,9 +130,7 @@ class BlockSpecs:
             lambda h, b, *_: (h, 0, 0),
             pipeline_mode=pl.Buffered(1),
         )
-        self.bias_gradient = pl.BlockSpec(
-            (T.heads, T.length, T.length), lambda h, b, *_: (h, 0, 0)
-        )
+        self.bias_gradient = pl.BlockSpec((T.heads, T.length, T.length), lambda h, b, *_: (h, 0, 0))
 
 
 def run(
@@ -143,6 +146,7 @@ def run(
     products: int,
     tiles: Tiles,
     name: str,
+    scratch: Sequence[Any] = (),
 ) -> list[jax.Array]:
     """Call a kernel: compiled for TPUs, interpreted elsewhere, decided when XLA knows where."""
     arrays = [*inputs, *outputs]
@@ -157,7 +161,11 @@ def run(
             pl.pallas_call(
                 kernel,
                 grid_spec=pltpu.PrefetchScalarGridSpec(
-                    num_scalar_prefetch=1, grid=grid, in_specs=in_specs, out_specs=out_specs
+                    num_scalar_prefetch=1,
+                    grid=grid,
+                    in_specs=in_specs,
+                    out_specs=out_specs,
+                    scratch_shapes=scratch,
                 ),
                 out_shape=list(outputs),
                 compiler_params=pltpu.CompilerParams(
@@ -181,24 +189,38 @@ def run(
 
 def _forward_kernel(settings: Settings, has_bias: bool, place_ref: Any, q_ref: Any, k_ref: Any, v_ref: Any, mask_ref: Any, *refs: Any) -> None:  # fmt: skip
     bias_ref, out_ref = (refs[0], refs[1]) if has_bias else (None, refs[0])
-    tiles = settings.tiles
-    for row in range(tiles.rows):
-        k_heads = [of_head(tiles, head, k_ref[row]) for head in range(tiles.heads)]
-        v_heads = [of_head(tiles, head, v_ref[row]) for head in range(tiles.heads)]
-        for queries in query_blocks(tiles):
-            q = q_ref[row, queries]
-            out = jnp.zeros((tiles.queries, tiles.features), jnp.float32)
-            for head in range(tiles.heads):
-                bias = None if bias_ref is None else bias_ref[head, queries]
-                logits = logits_of(settings, q, k_heads[head], bias, mask_ref[row])
-                weights = jnp.exp(logits - logits.max(-1, keepdims=True))
-                total = weights.sum(-1, keepdims=True)
-                if settings.rate:
-                    kept = kept_here(settings, place_ref, row, head, queries)
-                    weights = jnp.where(kept, weights, 0.0)
-                    total *= 1 - settings.rate
-                out += dot(weights.astype(q.dtype), v_heads[head]) / total
-            out_ref[row, queries] = out.astype(out_ref.dtype)
+    tiles, place = settings.tiles, place_of_program(settings, place_ref)
+
+    def attend(row: Any, queries: Any) -> None:
+        q, out = q_ref[row, queries], jnp.zeros((tiles.queries, tiles.features), jnp.float32)
+        for head in range(tiles.heads):
+            k, v = (of_head(tiles, head, x_ref[row]) for x_ref in (k_ref, v_ref))
+            bias = None if bias_ref is None else bias_ref[head, queries]
+            logits = logits_of(settings, q, k, bias, mask_ref[row])
+            weights = jnp.exp(logits - logits.max(-1, keepdims=True))
+            total = weights.sum(-1, keepdims=True)
+            if settings.rate:
+                kept = kept_here(settings, place, row, head, queries)
+                weights = jnp.where(kept, weights, 0.0)
+                total *= 1 - settings.rate
+            out += dot(weights.astype(q.dtype), v) / total
+        out_ref[row, queries] = out.astype(out_ref.dtype)
+
+    for_each(tiles.rows, lambda row: for_each_query_block(tiles, partial(attend, row)))
+
+
+def for_each(count: int, do: Callable[[Any], None]) -> None:
+    """do(0), do(1), ...: as a loop in the compiled kernel if there are several."""
+    if count == 1:
+        do(0)
+    else:
+        jax.lax.fori_loop(0, count, lambda n, _: do(n), None)
+
+
+def for_each_query_block(tiles: Tiles, do: Callable[[Any], None]) -> None:
+    """do(the block's place in the row) for each block of queries."""
+    size = tiles.queries
+    for_each(tiles.length // size, lambda n: do(pl.ds(pl.multiple_of(n * size, size), size)))
 
 
 def of_head(tiles: Tiles, head: int, x_SxF: jax.Array) -> jax.Array:
@@ -210,10 +232,6 @@ def of_head(tiles: Tiles, head: int, x_SxF: jax.Array) -> jax.Array:
     return jnp.where((feature >= first) & (feature < end), x_SxF, jnp.zeros_like(x_SxF))
 
 
-def query_blocks(tiles: Tiles) -> list[slice]:
-    return [slice(i, i + tiles.queries) for i in range(0, tiles.length, tiles.queries)]
-
-
 def logits_of(
     settings: Settings, q: jax.Array, k: jax.Array, bias: jax.Array | None, mask_1xS: jax.Array
 ) -> jax.Array:
@@ -222,14 +240,25 @@ def logits_of(
     return logits if bias is None else logits + bias.astype(jnp.float32)
 
 
-def kept_here(settings: Settings, place_ref: Any, row: int, head: int, queries: slice) -> jax.Array:
+class Place(NamedTuple):
+    """Where in the whole batch a program's part begins; dropout depends on it."""
+
+    seed: jax.Array
+    row: jax.Array
+    head: jax.Array
+
+
+def place_of_program(settings: Settings, place_ref: Any) -> Place:
+    row = place_ref[1] + pl.program_id(1) * settings.tiles.rows
+    return Place(place_ref[0], row, place_ref[2] + pl.program_id(0) * settings.tiles.heads)
+
+
+def kept_here(settings: Settings, place: Place, row: Any, head: int, queries: Any) -> jax.Array:
     """Dropout's choice for this program's `row` and `head`, [queries, S]."""
     tiles = settings.tiles
     i = queries.start + jax.lax.broadcasted_iota(jnp.int32, (tiles.queries, 1), 0)
     j = jax.lax.broadcasted_iota(jnp.int32, (1, tiles.length), 1)
-    row = place_ref[1] + pl.program_id(1) * tiles.rows + row
-    head = place_ref[2] + pl.program_id(0) * tiles.heads + head
-    return is_kept(place_ref[0], row, head, i, j, rate=settings.rate)
+    return is_kept(place.seed, place.row + row, place.head + head, i, j, rate=settings.rate)
 
 
 def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int] = (1, 0)) -> jax.Array:

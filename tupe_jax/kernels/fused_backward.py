@@ -9,15 +9,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from tupe_jax.kernels.fused import (
     BlockSpecs,
     Settings,
     dot,
+    for_each,
+    for_each_query_block,
     kept_here,
     logits_of,
     of_head,
-    query_blocks,
+    place_of_program,
     run,
 )
 from tupe_jax.kernels.tiles import backward_vmem_bytes
@@ -50,48 +53,52 @@ def gradients(
         products=5,
         tiles=tiles,
         name="attention_backward",
+        scratch=[pltpu.VMEM((tiles.length, tiles.features), jnp.float32)] * 2,
     )
     return dq, dk, dv, (None if bias_HxSxS is None else dbias[0].astype(bias_HxSxS.dtype))
 
 
 def _backward_kernel(settings: Settings, has_bias: bool, place_ref: Any, q_ref: Any, k_ref: Any, v_ref: Any, g_ref: Any, mask_ref: Any, *refs: Any) -> None:  # fmt: skip
+    *refs, dk_sum_ref, dv_sum_ref = refs
     bias_ref, dq_ref, dk_ref, dv_ref, dbias_ref = refs if has_bias else (None, *refs, None)
-    tiles = settings.tiles
+    tiles, place = settings.tiles, place_of_program(settings, place_ref)
     if has_bias:
 
         @pl.when(pl.program_id(1) == 0)
         def _() -> None:
             dbias_ref[...] = jnp.zeros_like(dbias_ref)
 
-    for row in range(tiles.rows):
-        k_heads = [of_head(tiles, head, k_ref[row]) for head in range(tiles.heads)]
-        v = v_ref[row]
-        dk = jnp.zeros((tiles.length, tiles.features), jnp.float32)
-        dv = jnp.zeros((tiles.length, tiles.features), jnp.float32)
-        for queries in query_blocks(tiles):
-            dq = jnp.zeros((tiles.queries, tiles.features), jnp.float32)
-            for head in range(tiles.heads):
-                q = of_head(tiles, head, q_ref[row, queries])
-                g = of_head(tiles, head, g_ref[row, queries])
-                bias = None if bias_ref is None else bias_ref[head, queries]
-                logits = logits_of(settings, q, k_heads[head], bias, mask_ref[row])
-                weights = jnp.exp(logits - logits.max(-1, keepdims=True))
-                weights *= 1 / weights.sum(-1, keepdims=True)
-                dweights = dot(g, v, contract=(1, 1))
-                used = weights
-                if settings.rate:
-                    kept = kept_here(settings, place_ref, row, head, queries)
-                    factor = 1 / (1 - settings.rate)
-                    used = jnp.where(kept, weights * factor, 0.0)
-                    dweights = jnp.where(kept, dweights * factor, 0.0)
-                dv += dot(used.astype(g.dtype), g, contract=(0, 0))
-                mean = (weights * dweights).sum(-1, keepdims=True)
-                dlogits = weights * (dweights - mean)
-                if dbias_ref is not None:
-                    dbias_ref[head, queries] += dlogits
-                dscores = (dlogits * settings.scale).astype(q.dtype)
-                dq += dot(dscores, k_heads[head])
-                dk += dot(dscores, q, contract=(0, 0))
-            dq_ref[row, queries] = dq.astype(dq_ref.dtype)
-        dk_ref[row] = dk.astype(dk_ref.dtype)
-        dv_ref[row] = dv.astype(dv_ref.dtype)
+    def add_gradients(row: Any, queries: Any) -> None:
+        """Of a block of queries: their dq, and their part of dk, dv and dbias."""
+        v, dq = v_ref[row], jnp.zeros((tiles.queries, tiles.features), jnp.float32)
+        for head in range(tiles.heads):
+            k = of_head(tiles, head, k_ref[row])
+            q, g = (of_head(tiles, head, x_ref[row, queries]) for x_ref in (q_ref, g_ref))
+            bias = None if bias_ref is None else bias_ref[head, queries]
+            logits = logits_of(settings, q, k, bias, mask_ref[row])
+            weights = jnp.exp(logits - logits.max(-1, keepdims=True))
+            weights *= 1 / weights.sum(-1, keepdims=True)
+            used, dweights = weights, dot(g, v, contract=(1, 1))
+            if settings.rate:
+                kept = kept_here(settings, place, row, head, queries)
+                factor = 1 / (1 - settings.rate)
+                used = jnp.where(kept, weights * factor, 0.0)
+                dweights = jnp.where(kept, dweights * factor, 0.0)
+            dv_sum_ref[...] += dot(used.astype(g.dtype), g, contract=(0, 0))
+            mean = (weights * dweights).sum(-1, keepdims=True)
+            dlogits = weights * (dweights - mean)
+            if dbias_ref is not None:
+                dbias_ref[head, queries] += dlogits
+            dscores = (dlogits * settings.scale).astype(q.dtype)
+            dq += dot(dscores, k)
+            dk_sum_ref[...] += dot(dscores, q, contract=(0, 0))
+        dq_ref[row, queries] = dq.astype(dq_ref.dtype)
+
+    def one_row(row: Any) -> None:
+        dk_sum_ref[...] = jnp.zeros_like(dk_sum_ref)
+        dv_sum_ref[...] = jnp.zeros_like(dv_sum_ref)
+        for_each_query_block(tiles, partial(add_gradients, row))
+        dk_ref[row] = dk_sum_ref[...].astype(dk_ref.dtype)
+        dv_ref[row] = dv_sum_ref[...].astype(dv_ref.dtype)
+
+    for_each(tiles.rows, one_row)

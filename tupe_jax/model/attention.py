@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,12 +10,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.config import ModelConfig
+from tupe_jax.kernels.cudnn import cudnn_attention
+from tupe_jax.kernels.fused import fused_attention
+from tupe_jax.kernels.reference import MASKED, drop
+from tupe_jax.kernels.sharded import Attend, on_mesh
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.positions import LayerPositions, logit_scale
-from tupe_jax.model.primitives import Axis, Linear, dropout
-
-MASKED = -1e30
-"""A logit that gets no weight; finite, so that a row with nothing to attend to is no NaN."""
+from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
+from tupe_jax.model.primitives import Axis, Linear
+from tupe_jax.platform import resolve
 
 
 @jax.tree_util.register_dataclass
@@ -44,18 +47,44 @@ class SelfAttention(nnx.Module):
     def __call__(
         self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
     ) -> jax.Array:
-        weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
-        kept_BxHxSxS = dropout(
-            weights_BxHxSxS.astype(v_BxSxHxd.dtype), self.config.attention_dropout, key
-        )
-        return self.output(jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd))
+        # Dropout is a function of this seed and of a weight's place, alike in all implementations.
+        rate, scale = self.config.attention_dropout, logit_scale(self.config)
+        seed = None if key is None or rate == 0 else jax.random.bits(key)
+        # Whoever compiles for other devices than this process's has resolved the config before.
+        chosen = resolve(self.config, jax.default_backend()).attention_implementation
+        if chosen == "pallas":
+            out_BxSxHxd = self._fused(
+                partial(fused_attention, scale=scale, rate=rate), x_BxSxD, shared, seed
+            )
+        elif chosen == "cudnn" and seed is None:
+            out_BxSxHxd = self._fused(partial(cudnn_attention, scale=scale), x_BxSxD, shared, seed)
+        else:
+            weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
+            kept_BxHxSxS = drop(weights_BxHxSxS.astype(v_BxSxHxd.dtype), seed, rate)
+            out_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
+        return self.output(out_BxSxHxd)
+
+    def _fused(
+        self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
+    ) -> jax.Array:
+        """Attention by a kernel, for encodings without terms that need the words."""
+        q, k, v = self._project(x_BxSxD)
+        q, k = self.positions.queries_keys(shared.once, q, k)
+        biases = shared.bias_HxSxS, self.positions.bias_HxSxS(x_BxSxD.shape[1])
+        bias_HxSxS = sum_of(bias for bias in biases if bias is not None)
+        return on_mesh(attend, q, k, v, bias_HxSxS, shared.is_word_BxS, seed)
+
+    def _project(self, x_BxSxD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values of the words, [B, S, H, d] each."""
+        qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
+        q, k, v = jnp.moveaxis(qkv_BxSx3xHxd, 2, 0)
+        return q, k, v
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values they will mix."""
-        qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
-        q, k, v = jnp.moveaxis(qkv_BxSx3xHxd, 2, 0)
+        q, k, v = self._project(x_BxSxD)
         position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)

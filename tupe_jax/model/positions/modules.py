@@ -52,7 +52,7 @@ class SharedPositions(_Positions):
 
     def input_SxD(self, length: int) -> jax.Array | None:
         """What is added to the word embeddings, if anything."""
-        return _sum(e.input(weights, length) for e, weights in self._parts().values() if e.input)
+        return sum_of(e.input(weights, length) for e, weights in self._parts().values() if e.input)
 
     def bias_HxSxS(self, length: int) -> jax.Array | None:
         """The bias that every layer adds to its scaled logits, if there is one."""
@@ -93,7 +93,7 @@ class LayerPositions(_Positions):
         self, once: Mapping[str, Any], q: jax.Array, k: jax.Array
     ) -> jax.Array | None:
         """Position terms that need content, before the scale."""
-        return _sum(
+        return sum_of(
             encoding.scores(once.get(part), weights, q, k)
             for part, (encoding, weights) in self._parts().items()
             if encoding.scores
@@ -132,10 +132,11 @@ def _sum_of_biases(
         )
 
     biases = (one_bias(encoding, weights) for encoding, weights in chosen)
-    return _sum(bias for bias in biases if bias is not None)
+    return sum_of(bias for bias in biases if bias is not None)
 
 
-def _sum(terms: Iterable[jax.Array]) -> jax.Array | None:
+def sum_of(terms: Iterable[jax.Array]) -> jax.Array | None:
+    """Their sum; of no terms, None."""
     total: jax.Array | None = None
     for term in terms:
         total = term if total is None else total + term
