@@ -30,7 +30,8 @@ def is_kept(
     product = (query | 1) * (key | 1)
     # Compared as signed numbers, which every vector unit can.
     below = round((1 - rate) * 2**32) - 2**31
-    return jax.lax.bitcast_convert_type(product, jnp.int32) < jnp.int32(below)
+    kept: jax.Array = jax.lax.bitcast_convert_type(product, jnp.int32) < below
+    return kept
 
 
 def _mix(x: jax.Array) -> jax.Array:

@@ -5,7 +5,7 @@
 and, where [CLS] is untied, theta_2[h] in place of column 0 and theta_1[h] in place of row 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import jax
 import jax.numpy as jnp
@@ -41,3 +41,18 @@ def dense(bias: FactoredBias, length: int) -> jax.Array:
         total = jnp.where(j == 0, bias.theta_2_H[:, None, None], total)
         total = jnp.where(i == 0, bias.theta_1_H[:, None, None], total)
     return jnp.asarray(total)
+
+
+def sum_of_factored(a: FactoredBias, b: FactoredBias) -> FactoredBias:
+    """Both at once: what one of them has, and the sum of what both have."""
+
+    def both(name: str) -> jax.Array | None:
+        x, y = getattr(a, name), getattr(b, name)
+        total: jax.Array | None = x if y is None else y if x is None else x + y
+        return total
+
+    if a.p_q_SxHxd is not None and b.p_q_SxHxd is not None:
+        raise ValueError("two biases that are products of positions have no sum of that form")
+    if a.row_factor_S is not None and b.row_factor_S is not None:
+        raise ValueError("two biases with factors for rows have no sum of that form")
+    return FactoredBias(**{field.name: both(field.name) for field in fields(FactoredBias)})

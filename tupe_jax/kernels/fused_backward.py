@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from tupe_jax.kernels.fused import (
+from tupe_jax.kernels.program import (
     BlockSpecs,
     Settings,
     dot,
@@ -69,8 +69,8 @@ def _backward_kernel(
     mask_ref: Any,
     *refs: Any,
 ) -> None:
-    *refs, dk_sum_ref, dv_sum_ref = refs
-    bias_ref, dq_ref, dk_ref, dv_ref, dbias_ref = refs if has_bias else (None, *refs, None)
+    *others, dk_sum_ref, dv_sum_ref = refs
+    bias_ref, dq_ref, dk_ref, dv_ref, dbias_ref = others if has_bias else (None, *others, None)
     tiles, place = settings.tiles, place_of_program(settings, place_ref)
     if has_bias:
 

@@ -12,11 +12,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from tupe_jax.kernels.diagonals import window_of_tile
-from tupe_jax.kernels.fused import dot, of_head, run
-from tupe_jax.kernels.long import (
+from tupe_jax.kernels.long_program import (
     BiasArrays,
     LongBlockSpecs,
-    LongSettings,
     Program,
     bias_arrays,
     bias_names,
@@ -25,11 +23,12 @@ from tupe_jax.kernels.long import (
     long_logits,
     places,
 )
+from tupe_jax.kernels.program import Settings, dot, of_head, run
 from tupe_jax.kernels.tiles import LANES, Tiles, long_vmem_bytes
 
 
 def gradients(
-    settings: LongSettings,
+    settings: Settings,
     q_BxSxF: jax.Array,
     k_BxSxF: jax.Array,
     v_BxSxF: jax.Array,
@@ -83,7 +82,7 @@ def gradients(
 
 
 def _backward_kernel(
-    settings: LongSettings,
+    settings: Settings,
     names: list[str],
     learnable: list[str],
     place_ref: Any,

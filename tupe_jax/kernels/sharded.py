@@ -4,13 +4,17 @@ A kernel is opaque to the partitioner, so it is told here. The bias is whole on 
 share a batch; the gradients they find for it are added up by `shard_map`.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from tupe_jax.kernels.factored import FactoredBias
 from tupe_jax.logical_axes import LOGICAL_AXES
+
+Bias = jax.Array | FactoredBias | None
+"""[H, S, S], or what it is made of."""
 
 
 class Attend(Protocol):
@@ -21,7 +25,7 @@ class Attend(Protocol):
         q_BxSxHxd: jax.Array,
         k_BxSxHxd: jax.Array,
         v_BxSxHxd: jax.Array,
-        bias_HxSxS: jax.Array | None,
+        bias: Bias,
         is_word_BxS: jax.Array,
         seed: jax.Array | None,
         *,
@@ -35,7 +39,7 @@ def on_mesh(
     q_BxSxHxd: jax.Array,
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
-    bias_HxSxS: jax.Array | None,
+    bias: Bias,
     is_word_BxS: jax.Array,
     seed: jax.Array | None,
 ) -> jax.Array:
@@ -45,13 +49,13 @@ def on_mesh(
     B, _, H, _ = q_BxSxHxd.shape
     batch, heads = _axes("batch", B, free), _axes("heads", H, free)
     if not free:
-        return attend(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias_HxSxS, is_word_BxS, seed)
+        return attend(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_word_BxS, seed)
 
     def part(
         q: jax.Array,
         k: jax.Array,
         v: jax.Array,
-        bias: jax.Array | None,
+        bias: Bias,
         is_word: jax.Array,
         seed: jax.Array | None,
     ) -> jax.Array:
@@ -60,14 +64,19 @@ def on_mesh(
         return attend(q, k, v, bias, is_word, seed, first_row=first_row, first_head=first_head)
 
     tokens = PartitionSpec(batch, None, heads, None)
-    bias_spec, whole = PartitionSpec(heads, None, None), PartitionSpec()
+    by_head: Any = PartitionSpec(heads)
+    whole: Any = PartitionSpec()
+    bias_specs: Any = by_head
+    if isinstance(bias, FactoredBias):
+        by_second_axis: Any = PartitionSpec(None, heads)
+        bias_specs = FactoredBias(by_head, whole, by_second_axis, by_second_axis, by_head, by_head)
     out: jax.Array = jax.shard_map(
         part,
-        in_specs=(tokens, tokens, tokens, bias_spec, PartitionSpec(batch, None), whole),
+        in_specs=(tokens, tokens, tokens, bias_specs, PartitionSpec(batch, None), whole),
         out_specs=tokens,
         axis_names=set(free),
         check_vma=False,  # Pallas kernels do not say along which axes their outputs vary
-    )(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias_HxSxS, is_word_BxS, seed)
+    )(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_word_BxS, seed)
     return out
 
 

@@ -17,6 +17,11 @@ _ROWS_OF_TOKENS = 512
 """Short rows are taken several at a time, up to this many tokens, to make a program worth it."""
 
 
+_LONGEST_WHOLE_ROW = 1024
+_VMEM_BYTES = 56 * 2**20
+"""What a kernel may take of the VMEM of a v5p or a TPU7x core, 64 MiB; v5e and v6e have twice."""
+
+
 @dataclass(frozen=True)
 class Tiles:
     """Sizes of the padded arrays and of the pieces a program works on."""
@@ -72,6 +77,13 @@ def long_tiles_for(batch: int, length: int, num_heads: int, head_size: int, bloc
     """Tiles for rows whose scores are worked on in blocks of `block` queries and keys."""
     tiles = tiles_for(batch, length, num_heads, head_size)
     return replace(tiles, length=round_up(length, block), rows=1, queries=block)
+
+
+def fits_one_tile(batch: int, length: int, num_heads: int, head_size: int, itemsize: int) -> bool:
+    """Whether whole rows of scores can be worked on; else they are cut (`long.py`)."""
+    tiles = tiles_for(batch, length, num_heads, head_size)
+    enough = backward_vmem_bytes(tiles, itemsize) <= _VMEM_BYTES
+    return tiles.length <= _LONGEST_WHOLE_ROW and enough
 
 
 def padded_head_size(head_size: int) -> int:

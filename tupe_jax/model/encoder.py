@@ -10,8 +10,9 @@ from flax import nnx
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
+from tupe_jax.kernels.sharded import Bias
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.attention import AttentionInputs, SelfAttention
+from tupe_jax.model.attention import AttentionInputs, SelfAttention, wants_factors
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.primitives import (
     Axis,
@@ -122,10 +123,13 @@ class Encoder(nnx.Module):
 
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
         """What attention needs beside the hidden states: computed once, used by every layer."""
-        length = tokens_BxS.shape[1]
+        rows, length = tokens_BxS.shape
+        bias: Bias = None
+        if wants_factors(self.config, rows, length):
+            bias = self.positions.factored_bias(length)
         return AttentionInputs(
             is_word_BxS=tokens_BxS != self.config.pad_id,
-            bias_HxSxS=self.positions.bias_HxSxS(length),
+            bias=self.positions.bias_HxSxS(length) if bias is None else bias,
             once=self.positions.once(length),
         )
 
