@@ -18,7 +18,7 @@ from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.tiles import fits_one_tile
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
+from tupe_jax.model.positions import LayerPositions, encodings, logit_scale, sum_of
 from tupe_jax.model.primitives import Axis, Linear
 from tupe_jax.platform import resolve
 
@@ -67,7 +67,7 @@ class SelfAttention(nnx.Module):
             weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
             kept_BxHxSxS = drop(weights_BxHxSxS.astype(v_BxSxHxd.dtype), seed, rate)
             out_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
-        return self.output(out_BxSxHxd)
+        return self.output(constrain(out_BxSxHxd, "batch", None, "heads", None))
 
     def _fused(
         self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
@@ -81,8 +81,7 @@ class SelfAttention(nnx.Module):
     def _bias(self, length: int, shared: AttentionInputs) -> Bias:
         """The layers' common bias and the layer's own as one."""
         if isinstance(shared.bias, FactoredBias):
-            own = self.positions.factored_bias(length)
-            return shared.bias if own is None else sum_of_factored(shared.bias, own)
+            return sum_of_factored(shared.bias, self.positions.factored_bias(length))
         biases = shared.bias, self.positions.bias_HxSxS(length)
         return sum_of(bias for bias in biases if bias is not None)
 
@@ -102,6 +101,7 @@ class SelfAttention(nnx.Module):
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if position_scores is not None:
             scores += position_scores
+        scores = constrain(scores, "batch", "heads", None, None)
         bias = self._bias(x_BxSxD.shape[1], shared)
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])
@@ -118,7 +118,8 @@ def with_padding(is_word_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Ar
 def wants_factors(config: ModelConfig, batch: int, length: int) -> bool:
     """Whether a bias is best not made as [H, S, S]: for the kernel that builds it in its tiles."""
     chosen = resolve(config, jax.default_backend()).attention_implementation
-    return chosen == "pallas" and not _fits(config, batch, length)
+    has_factors = not any(encoding.bias for encoding in encodings(config).values())
+    return chosen == "pallas" and has_factors and not _fits(config, batch, length)
 
 
 def has_kernel(config: ModelConfig, bias: Bias, batch: int, length: int) -> bool:

@@ -69,8 +69,8 @@ class SharedPositions(_Positions):
             if encoding.once
         }
 
-    def factored_bias(self, length: int) -> FactoredBias | None:
-        """The same bias without S x S numbers, if all of its parts have such a form."""
+    def factored_bias(self, length: int) -> FactoredBias:
+        """The same bias without S x S numbers; no encoding may have a `bias` without form."""
         shared = [pair for pair in self._parts().values() if not pair[0].has_layer_bias]
         return _factored_sum(shared, length, self.config.position.untie_cls)
 
@@ -87,8 +87,8 @@ class LayerPositions(_Positions):
         own = [pair for pair in self._parts().values() if pair[0].has_layer_bias]
         return _sum_of_biases(own, length, self.config.position.untie_cls)
 
-    def factored_bias(self, length: int) -> FactoredBias | None:
-        """The same bias without S x S numbers, if all of its parts have such a form."""
+    def factored_bias(self, length: int) -> FactoredBias:
+        """The same bias without S x S numbers; no encoding may have a `bias` without form."""
         own = [pair for pair in self._parts().values() if pair[0].has_layer_bias]
         return _factored_sum(own, length, self.config.position.untie_cls)
 
@@ -154,12 +154,10 @@ def _sum_of_biases(
 
 def _factored_sum(
     chosen: Iterable[tuple[Encoding, Weights]], length: int, untie_cls: bool
-) -> FactoredBias | None:
-    """The biases of several encodings in factors, or None if one of them has no such form."""
+) -> FactoredBias:
+    """The biases of several encodings in factors."""
     total = FactoredBias()
     for encoding, weights in chosen:
-        if encoding.bias:
-            return None
         term = FactoredBias()
         if encoding.position_products:
             p_q, p_k = encoding.position_products(weights, length)
