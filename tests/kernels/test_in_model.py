@@ -6,11 +6,27 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests.model.helpers import random_tokens, reconfigured, small_config, spread_model
+from tests.model.helpers import (
+    VARIANTS,
+    one_layer,
+    random_tokens,
+    reconfigured,
+    small_config,
+    spread_model,
+    with_position,
+)
 from tupe_jax.kernels import tiles
+from tupe_jax.kernels.factored import FactoredBias, dense
 from tupe_jax.model.encoder import Encoder
+from tupe_jax.model.positions import encodings
 
-SETTINGS = {"num_layers": 1, "dropout": 0.0, "attention_dropout": 0.3, "layer_loop": "scan"}
+SETTINGS = {
+    "num_layers": 1,
+    "num_heads": 2,
+    "dropout": 0.0,
+    "attention_dropout": 0.3,
+    "layer_loop": "scan",
+}
 
 
 def loss_and_gradients(model, tokens):
@@ -36,17 +52,33 @@ def assert_same(model, tokens):
         np.testing.assert_allclose(ours, expected, atol=2e-5 * scale)
 
 
-@pytest.mark.parametrize("variant", ["tupe_r", "rope", "attenuated_layer"])
+@pytest.mark.parametrize("variant", ["rope", "attenuated_layer"])
 def test_kernel_and_xla_agree_with_dropout_and_padding(variant):
     assert_same(spread_model(small_config(variant, **SETTINGS)), random_tokens())
 
 
-@pytest.mark.parametrize("variant", ["tupe_r", "attenuated_asymmetric"])
-def test_long_rows_agree_too(variant, monkeypatch):
-    """As if two tiles were all that a row may have; the bias then is never made as S x S."""
+def test_long_rows_agree_too(monkeypatch):
+    """As if rows of any length were too long; the bias then is never made as S x S."""
     monkeypatch.setattr(tiles, "_LONGEST_WHOLE_ROW", 0)
-    model = spread_model(small_config(variant, **SETTINGS))
+    model = spread_model(small_config("tupe_r", **SETTINGS))
     in_factors = reconfigured(model, attention_implementation="pallas").encoder
     bias = jax.eval_shape(lambda: Encoder.shared_inputs(in_factors, random_tokens()).bias)
-    assert all(leaf.ndim < 3 or leaf.shape[1] != 13 for leaf in jax.tree.leaves(bias))
+    assert all(leaf.shape[1:] != (13, 13) for leaf in jax.tree.leaves(bias))
     assert_same(model, random_tokens())
+
+
+@pytest.mark.parametrize("untie_cls", [False, True])
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in ("shaw", "deberta")])
+def test_factors_make_the_bias(variant, untie_cls):
+    config = small_config(variant, **SETTINGS)
+    if untie_cls and not any(e.has_bias for e in encodings(config).values()):
+        return
+    model = spread_model(with_position(config, untie_cls=untie_cls))
+    own = one_layer(model.encoder.layers, 0).attention.positions
+    for positions in (model.encoder.positions, own):
+        expected = positions.bias_HxSxS(13)
+        if expected is None:
+            assert positions.factored_bias(13) == FactoredBias()
+        else:
+            made = dense(positions.factored_bias(13), 13)
+            np.testing.assert_allclose(made, expected, atol=1e-5)
