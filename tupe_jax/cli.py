@@ -32,6 +32,8 @@ class Command:
 
 COMMANDS = (
     Command("pretrain", "train a model on text, or go on where a run stopped"),
+    Command("shardings", "print how a config is divided among devices"),
+    Command("compile", "ask the compiler of a TPU or GPU whether and how well a config would run"),
     Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
     Command("vocab", "train a vocabulary on a data task"),
     Command("prepare", "run a data task once and write its token rows"),

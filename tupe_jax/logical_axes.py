@@ -16,6 +16,7 @@ MESH_AXES = ("slice", "data", "fsdp", "tensor")
 LOGICAL_AXES: Mapping[str, tuple[str, ...]] = {
     # of activations
     "batch": ("slice", "data", "fsdp"),
+    "replica": ("slice", "data"),  # instead of `batch`, where features are sharded like weights
     "length": ("tensor",),  # between blocks, where no product needs `tensor` for something else
     # of weights and of the activations that arise from them
     "embed": ("fsdp",),  # every large weight has it once; activations keep their features whole

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tupe_jax.training.speed import Speedometer, peak_flops
+from tupe_jax.training.speed import Speedometer
 
 
 class Clock:
@@ -86,25 +86,3 @@ def test_mfu_is_of_all_devices_and_absent_where_the_peak_is_unknown():
     # 394 k tokens/s of 1 GFLOP each, on four devices of 197 TFLOP/s
     assert speed.measure(394)["mfu"] == pytest.approx(0.5)
     assert "mfu" not in speedometer(clock).measure(1)
-
-
-@pytest.mark.parametrize(
-    ("device_kind", "peak"),
-    [
-        ("TPU v4", 275e12),
-        ("TPU v5 lite", 197e12),
-        ("TPU v5p", 459e12),
-        ("TPU v5", 459e12),
-        ("TPU v6 lite", 918e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H200", 989e12),
-        ("NVIDIA L4", 121e12),
-        ("NVIDIA L40S", None),
-        ("NVIDIA GH200 480GB", None),
-        ("cpu", None),
-    ],
-)
-def test_peaks_by_the_names_jax_gives(device_kind, peak):
-    assert peak_flops(device_kind) == peak

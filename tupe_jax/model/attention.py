@@ -62,7 +62,7 @@ class SelfAttention(nnx.Module):
             weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
             kept_BxHxSxS = drop(weights_BxHxSxS.astype(v_BxSxHxd.dtype), seed, rate)
             out_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
-        return self.output(out_BxSxHxd)
+        return self.output(constrain(out_BxSxHxd, "batch", None, "heads", None))
 
     def _fused(
         self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
@@ -90,6 +90,7 @@ class SelfAttention(nnx.Module):
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if position_scores is not None:
             scores += position_scores
+        scores = constrain(scores, "batch", "heads", None, None)
         own_bias_HxSxS = self.positions.bias_HxSxS(x_BxSxD.shape[1])
         bias = combined_bias(shared.is_word_BxS, shared.bias_HxSxS, own_bias_HxSxS)
         return jax.nn.softmax(scores * logit_scale(self.config) + bias), v

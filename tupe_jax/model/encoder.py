@@ -131,22 +131,29 @@ class Encoder(nnx.Module):
 
     def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """Word embedding (and added positions), normalised; zero where there is padding."""
-        # A token outside the table becomes NaN: under jit there is no other way to be heard. As an
-        # unsigned number a negative one is outside too; else it would count from the end.
-        x = jnp.take(
-            self.word_embedding[...],
-            jnp.asarray(tokens_BxS, jnp.uint32),
-            axis=0,
-            mode="fill",
-            fill_value=jnp.nan,
-        )
-        x = constrain(x, "batch", "length", None)
+        x = self._look_up(tokens_BxS)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:
             x = x + added_SxD
         x = dropout(self.embedding_norm(x), self.config.dropout, key)
         x = jnp.where((tokens_BxS != self.config.pad_id)[..., None], x, 0)
         return x.astype(self.config.dtype)
+
+    def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
+        """The words' rows of the table, [B, S, D]; NaN for a token outside it.
+
+        Under jit there is no other way to be heard. As an unsigned number a negative token is
+        outside too; else it would count from the end.
+        """
+        ids_BxS = constrain(jnp.asarray(tokens_BxS, jnp.uint32), "replica", None)
+        x = jnp.take(self.word_embedding[...], ids_BxS, axis=0, mode="clip")
+        # The table stays where it is: each device looks up the words and features it holds, the
+        # sum over words is scattered along the rows, and last features are exchanged for rows.
+        # Left to itself the compiler gathers the whole table, or even the whole batch.
+        x = constrain(x, "replica", None, "embed")
+        x = constrain(x, "replica", "length", "embed")
+        x = constrain(x, "batch", "length", None)
+        return jnp.where(ids_BxS[..., None] < self.config.vocab_size, x, jnp.nan)
 
     def _forward(
         self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool

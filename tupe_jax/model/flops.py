@@ -16,13 +16,9 @@ def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, ro
     that no word enters are computed once per pass, and shared by its rows.
     """
     D, V = config.hidden_size, config.vocab_size
-    projections = 2 * D * (3 * D) + 2 * D * D
-    scores_and_values = 2 * (2 * length * D)
-    mlp = 2 * (2 * D * config.mlp_size)
-    layer = projections + scores_and_values + mlp + _positions_per_layer(config, length)
     head = 2 * D * D + 2 * D * V
     shared = _positions_per_pass(config, length) / (rows * length)
-    return config.num_layers * layer + scored_share * head + shared
+    return config.num_layers * _layer(config, length) + scored_share * head + shared
 
 
 def training_flops_per_token(
@@ -30,6 +26,22 @@ def training_flops_per_token(
 ) -> float:
     """Forward and backward: each product has two more, one for the gradient of each factor."""
     return 3 * flops_per_token(config, length, scored_share, rows=rows)
+
+
+def recomputed_flops_per_token(config: ModelConfig, length: int) -> float:
+    """Products that the backward pass does once more, by `model.remat`; no part of MFU."""
+    attention = 2 * (2 * length * config.hidden_size) + _positions_per_layer(config, length)
+    again = {"none": 0.0, "dots": 0.0, "projections": attention, "full": _layer(config, length)}
+    return config.num_layers * again[config.remat]
+
+
+def _layer(config: ModelConfig, length: int) -> float:
+    """Per token."""
+    D = config.hidden_size
+    projections = 2 * D * (3 * D) + 2 * D * D
+    scores_and_values = 2 * (2 * length * D)
+    mlp = 2 * (2 * D * config.mlp_size)
+    return projections + scores_and_values + mlp + _positions_per_layer(config, length)
 
 
 def _positions_per_layer(config: ModelConfig, length: int) -> int:

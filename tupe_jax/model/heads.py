@@ -103,9 +103,11 @@ class MaskedLM(nnx.Module):
             check_ids(positions_BxM, "position", "the row: its length", tokens_BxS.shape[1])
             # A negative position would count from the end; outside, it is NaN like any other.
             places_BxM = jnp.where(positions_BxM < 0, tokens_BxS.shape[1], positions_BxM)
+            places_BxM = constrain(places_BxM, "batch", None)
             hidden = jnp.take_along_axis(
                 hidden, places_BxM[..., None], axis=1, mode="fill", fill_value=jnp.nan
             )
+            hidden = constrain(hidden, "batch", None, None)
         logits = self.masked_word_head(hidden, self.encoder.word_embedding[...])
         return constrain(logits, "batch", None, "vocab")
 

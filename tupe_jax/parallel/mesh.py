@@ -82,16 +82,17 @@ def named_sharding(mesh: AnyMesh, axes: Sequence[str | None]) -> NamedSharding:
 def tree_shardings(mesh: AnyMesh, abstract: Any) -> Any:
     """A sharding for every array of a tree: by its axis names, or whole on each device.
 
-    Optimizers keep moments in the very `nnx.Param`s of the weights, so their names come along.
+    Optimizers keep moments in the very `nnx.Param`s of the weights, so their names come along; one
+    that leaves some weights to another optimizer keeps the `nnx.Param`s of those empty.
     """
     _check_divisible(mesh, abstract)
 
     def sharding(leaf: Any) -> Any:
         if not isinstance(leaf, nnx.Variable):
             return named_sharding(mesh, ())
-        return leaf.replace(named_sharding(mesh, leaf.get_metadata("axes")))
+        return jax.tree.map(lambda _: named_sharding(mesh, leaf.get_metadata("axes")), leaf)
 
-    return jax.tree.map(sharding, abstract, is_leaf=_is_variable)
+    return jax.tree.map(sharding, abstract, is_leaf=is_variable)
 
 
 def batch_sharding(mesh: AnyMesh) -> NamedSharding:
@@ -112,11 +113,11 @@ def check_batch(batch_size: int, accumulate: int, mesh: AnyMesh) -> None:
 
 def _check_divisible(mesh: AnyMesh, abstract: Any) -> None:
     """Every weight must fall into equal parts; else say which sizes of the mesh would do."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract, is_leaf=_is_variable)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract, is_leaf=is_variable)
     common = dict.fromkeys(MESH_AXES, 0)
     misfit: tuple[str, str, int, str] | None = None
     for path, leaf in leaves:
-        if not isinstance(leaf, nnx.Variable):
+        if not is_variable(leaf) or not jax.tree.leaves(leaf):
             continue
         for size, axis in zip(leaf.shape, leaf.get_metadata("axes"), strict=True):
             for mesh_axis in LOGICAL_AXES.get(axis or "", ()):
@@ -133,5 +134,5 @@ def _check_divisible(mesh: AnyMesh, abstract: Any) -> None:
         )
 
 
-def _is_variable(leaf: Any) -> bool:
+def is_variable(leaf: Any) -> bool:
     return isinstance(leaf, nnx.Variable)

@@ -11,38 +11,37 @@ import sys
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID
 from tupe_jax.errors import UserError
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.masking import SpecialTokens, mask_rows
-from tupe_jax.parallel.mesh import batch_sharding, check_batch, make_mesh
+from tupe_jax.parallel.mesh import batch_sharding, make_mesh
 from tupe_jax.platform import attention_choice
 from tupe_jax.training.changed_config import check_begun_with, check_unchanged
 from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
 from tupe_jax.training.checkpoint import Checkpoints
 from tupe_jax.training.corpus import Corpus, open_corpus
-from tupe_jax.training.durations import in_steps
 from tupe_jax.training.evaluate import Validation
 from tupe_jax.training.metrics import METRICS_FILE, MetricWriter
 from tupe_jax.training.metrics import read_metrics as read_metrics_file
-from tupe_jax.training.optimizer import make_optimizer
 from tupe_jax.training.profile import Profile
+from tupe_jax.training.program import (
+    check_settings,
+    lower_train_step,
+    masking,
+    schedule_steps,
+)
 from tupe_jax.training.progress import Progress
 from tupe_jax.training.schedule import learning_rate
 from tupe_jax.training.speed import Speedometer
 from tupe_jax.training.spikes import SpikeDetector
 from tupe_jax.training.state import Params, TrainState, plan_state
-from tupe_jax.training.step import Mask, Metrics, make_train_step
+from tupe_jax.training.step import Metrics
 from tupe_jax.training.stop_signal import StopSignal
 
 
@@ -69,9 +68,7 @@ def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
 def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStack) -> Run:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
-    check_batch(config.train.batch_size, config.train.accumulate, mesh)
-    _check_length(config)
-    _schedule_steps(config, rows_per_epoch=1)  # a misspelt duration should not wait for the data
+    check_settings(config, mesh)  # a mistake in them should not wait for the data
     plan = plan_state(config, mesh)
     _say(str(attention_choice(config.model, mesh.devices.flat[0].platform)))
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
@@ -82,9 +79,8 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
     vocabulary_file = corpus.vocabulary.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
-    mask = _masking(config, corpus)
-    schedule = learning_rate(config.optimizer, **_schedule_steps(config, corpus.rows_per_epoch))
-    optimizer = make_optimizer(config.optimizer, schedule)
+    mask = masking(config, corpus.vocabulary.starts_word())
+    schedule = learning_rate(config.optimizer, **schedule_steps(config, corpus.rows_per_epoch))
     validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
 
     # ------------------------------------------------------------------ resume or begin
@@ -117,21 +113,10 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
         devices=jax.device_count(),
     )
     rows = batch_sharding(mesh)
-    tokens_BxS = jax.ShapeDtypeStruct(
-        (config.train.batch_size, config.data.length), np.int32, sharding=rows
-    )
     if step < config.train.steps:
         progress.status("compiling")
-        with speed.pause("compile"), jax.set_mesh(mesh):
-            train_step = (
-                jax.jit(
-                    make_train_step(config, plan.graph, mask, optimizer, schedule),
-                    donate_argnums=0,
-                    out_shardings=(plan.shardings, None),
-                )
-                .lower(plan.abstract_sharded, tokens_BxS)
-                .compile()
-            )
+        with speed.pause("compile"):
+            train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
@@ -232,43 +217,6 @@ def _last_evaluation(workdir: Path) -> int:
 
 def _averaged_or_current(state: TrainState) -> Params:
     return state.params if state.ema is None else state.ema
-
-
-def _schedule_steps(config: Config, rows_per_epoch: int | None) -> dict[str, int]:
-    def steps(name: str) -> int:
-        return in_steps(
-            getattr(config.optimizer, name),
-            f"optimizer.{name}",
-            total_steps=config.train.steps,
-            batch_size=config.train.batch_size,
-            rows_per_epoch=rows_per_epoch,
-        )
-
-    return {
-        "total_steps": config.train.steps,
-        "warmup_steps": steps("warmup"),
-        "decay_steps": steps("decay"),
-    }
-
-
-def _masking(config: Config, corpus: Corpus) -> Mask:
-    by_word = config.objective.mask_unit == "word"
-    return partial(
-        mask_rows,
-        objective=config.objective,
-        special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
-        vocab_size=config.model.vocab_size,
-        starts_word_V=jnp.array(corpus.vocabulary.starts_word()) if by_word else None,
-    )
-
-
-def _check_length(config: Config) -> None:
-    longest, length = config.model.position.max_length, config.data.length
-    if length > longest:
-        raise UserError(
-            f"data.length={length} is more than position.max_length={longest}; "
-            f"set --config.position.max_length={length}"
-        )
 
 
 def _check_finite(step: int, values: dict[str, float], config: Config, progress: Progress) -> None:

@@ -1,45 +1,15 @@
 """How fast the run is: tokens per second, and the shares of hardware and time put to use."""
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from tupe_jax.parallel.chips import peak_flops
+
 Pause = Literal["compile", "evaluation", "saving", "data"]
 """What a run spends time on instead of training steps; `data` is waiting for the next batch."""
-
-# Dense bfloat16 FLOP/s of one device as JAX counts devices, from the vendors' data sheets: Google
-# Cloud's page of each TPU generation; NVIDIA's data sheets, which print twice these numbers ("with
-# sparsity"). The first name found in `device_kind` counts.
-PEAK_FLOPS = {
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5e": 197e12,
-    "TPU v5p": 459e12,
-    "TPU v5": 459e12,  # another name of v5p
-    "TPU v6 lite": 918e12,
-    "TPU v6e": 918e12,
-    "A100": 312e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,  # SXM
-    "H200 NVL": 835e12,
-    "H200": 989e12,  # SXM
-    "L4": 121e12,
-}
-
-
-def peak_flops(device_kind: str) -> float | None:
-    """The most bfloat16 FLOP/s of a `jax.Device.device_kind`; None if unknown, as it is of CPUs.
-
-    A run in float32 is measured by the same peak: what it does not reach is there to be had.
-    """
-    known = (
-        peak for name, peak in PEAK_FLOPS.items() if re.search(rf"\b{name}\b", device_kind, re.I)
-    )
-    return next(known, None)
 
 
 class Speedometer:

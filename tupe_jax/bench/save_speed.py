@@ -4,21 +4,18 @@ import math
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
 from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID
-from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.parallel.mesh import batch_sharding, make_mesh
 from tupe_jax.training.checkpoint import Checkpoints
-from tupe_jax.training.optimizer import make_optimizer
+from tupe_jax.training.program import lower_train_step, masking
 from tupe_jax.training.schedule import learning_rate
 from tupe_jax.training.state import TrainState, plan_state
-from tupe_jax.training.step import make_train_step
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0
@@ -44,19 +41,9 @@ def measure_saving(config: Config, folder: Path) -> SaveSpeed:
     """Train on random tokens; save now and then."""
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
-    optimizer = make_optimizer(config.optimizer, schedule)
     plan = plan_state(config, mesh)
-    mask = partial(
-        mask_rows,
-        objective=config.objective,
-        special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
-        vocab_size=config.model.vocab_size,
-    )
-    train_step = jax.jit(
-        make_train_step(config, plan.graph, mask, optimizer, schedule),
-        donate_argnums=0,
-        out_shardings=(plan.shardings, None),
-    )
+    mask = masking(config, [True] * config.model.vocab_size)
+    train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
     shape = (config.train.batch_size, config.data.length)
     words = np.random.default_rng(0).integers(
         len(SPECIAL_PIECES), config.model.vocab_size, shape, dtype=np.int32
@@ -66,8 +53,7 @@ def measure_saving(config: Config, folder: Path) -> SaveSpeed:
     def steps(state: TrainState, count: int) -> tuple[TrainState, float]:
         began = time.perf_counter()
         for _ in range(count):
-            with jax.set_mesh(mesh):
-                state, _ = train_step(state, tokens_BxS)
+            state, _ = train_step(state, tokens_BxS)
         jax.block_until_ready(state)
         return state, time.perf_counter() - began
 

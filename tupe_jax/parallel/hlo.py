@@ -1,0 +1,163 @@
+"""Just enough of XLA's text form to know which instructions a program runs, and how often."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
+_CALLED = re.compile(
+    r"\b(calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)"
+)
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_GROUPS = re.compile(
+    r"replica_groups=(mesh\[[^\]]*\]\s*\{[^}]*\}|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{.*?\}\}|\{\})"
+)
+_SHAPE = re.compile(r"\b([a-z]+)(\d+)?(?:e\d+m\d+\w*)?\[([\d,]*)\]")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line: `%name = result opcode(rest`."""
+
+    result: str
+    opcode: str
+    rest: str
+
+    def attribute(self, pattern: str) -> str | None:
+        found = re.search(pattern, self.rest)
+        return found.group(1) if found else None
+
+
+def executed(text: str) -> Iterator[tuple[Instruction, str, int]]:
+    """Every instruction of an optimised program, the computation it is in, how often it runs.
+
+    The number of trips of a loop is what the compiler notes beside it or else the constant in its
+    condition (`i < 12`); a loop without either counts once.
+    """
+    computations, entry = _computations(text)
+    times: dict[str, int] = defaultdict(int)
+    times[entry] = 1
+    for name in _callers_first(computations, entry):
+        for instruction in computations[name]:
+            yield instruction, name, times[name]
+            for called, trips in _calls(instruction, computations):
+                times[called] += times[name] * trips
+
+
+def array_bytes(result: str) -> list[int]:
+    """The bytes of every array of a result; more than one if it is a tuple."""
+    sizes = []
+    for kind, bits, dimensions in _SHAPE.findall(result):
+        if kind == "token":
+            continue
+        count = int(np.prod([int(n) for n in dimensions.split(",") if n], dtype=np.int64))
+        sizes.append(count * (1 if kind == "pred" else -(-int(bits or 8) // 8)))
+    return sizes
+
+
+def replica_groups(rest: str, devices: int) -> NDArray[np.int64]:
+    """Which devices take part together, [groups, members], in any of XLA's notations."""
+    found = _GROUPS.search(rest)
+    notation = found.group(1) if found else "{}"
+    if notation.startswith("mesh"):
+        return _mesh_groups(notation)
+    if notation.startswith("["):
+        return _iota_groups(notation)
+    rows = [[int(n) for n in row.split(",")] for row in re.findall(r"\{([\d,]+)\}", notation)]
+    return np.array(rows or [list(range(devices))])
+
+
+def _iota_groups(notation: str) -> NDArray[np.int64]:
+    """`[2,4]<=[4,2]T(1,0)`: numbers in a grid, transposed, cut into groups."""
+    shape, sizes, *order = (_integers(part) for part in re.findall(r"[\d,]+", notation))
+    numbers = np.arange(np.prod(sizes)).reshape(sizes)
+    return numbers.transpose(*order).reshape(shape)
+
+
+def _mesh_groups(notation: str) -> NDArray[np.int64]:
+    """`mesh['a'=2,'b'=4] {'b'}`: groups along some axes, or along parts of them, `'b':(1)2`."""
+    mesh, along = notation.split("]", 1)
+    parts = {
+        name: (int(before), int(size)) if before else None
+        for name, before, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", along)
+    }
+    sizes: list[int] = []
+    chosen: list[int] = []
+    for name, size in re.findall(r"'([^']+)'=(\d+)", mesh):
+        part = parts.get(name)
+        if name in parts and part is None:
+            part = (1, int(size))
+        if part is None:
+            sizes.append(int(size))
+        else:
+            chosen.append(len(sizes) + 1)
+            sizes += [part[0], part[1], int(size) // (part[0] * part[1])]
+    numbers = np.arange(np.prod(sizes)).reshape(sizes)
+    others = [axis for axis in range(len(sizes)) if axis not in chosen]
+    members = int(np.prod([sizes[axis] for axis in chosen], dtype=np.int64))
+    return numbers.transpose(others + chosen).reshape(-1, members)
+
+
+def _integers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",")]
+
+
+def _computations(text: str) -> tuple[Mapping[str, list[Instruction]], str]:
+    computations: dict[str, list[Instruction]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if not line.startswith((" ", "}")) and (found := _COMPUTATION.match(line)):
+            name = found.group(2)
+            computations[name] = []
+            entry = name if found.group(1) else entry
+        elif name and (found := _INSTRUCTION.match(line)):
+            computations[name].append(Instruction(*found.groups()))
+    return computations, entry
+
+
+def _calls(
+    instruction: Instruction, computations: Mapping[str, list[Instruction]]
+) -> Iterator[tuple[str, int]]:
+    if instruction.opcode in ("async-update", "async-done"):
+        return  # they name the computation that async-start has begun
+    called = dict(_CALLED.findall(instruction.rest))
+    trips = _trips(instruction, computations) if instruction.opcode == "while" else 1
+    for name in called.values():
+        if name in computations:
+            yield name, trips
+    for name in re.findall(r"[\w.\-]+", instruction.attribute(_BRANCHES.pattern) or ""):
+        yield name, 1
+
+
+def _trips(loop: Instruction, computations: Mapping[str, list[Instruction]]) -> int:
+    if noted := _TRIPS.search(loop.rest):
+        return int(noted.group(1))
+    condition = computations[loop.attribute(r"condition=%?([\w.\-]+)") or ""]
+    if not any("direction=LT" in instruction.rest for instruction in condition):
+        return 1
+    bounds = [int(i.rest.split(")")[0]) for i in condition if i.opcode == "constant"]
+    return bounds[0] if len(bounds) == 1 else 1
+
+
+def _callers_first(computations: Mapping[str, list[Instruction]], entry: str) -> list[str]:
+    """Computations so that each comes after all that call it."""
+    order: list[str] = []
+    seen: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name in seen:
+            return
+        seen.add(name)
+        for instruction in computations[name]:
+            for called, _ in _calls(instruction, computations):
+                visit(called)
+        order.append(name)
+
+    visit(entry)
+    return order[::-1]

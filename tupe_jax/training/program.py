@@ -1,0 +1,103 @@
+"""The train step as a program to compile: for the devices of a run, or for those of a target."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from tupe_jax.config import Config
+from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID
+from tupe_jax.errors import UserError
+from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.parallel.compiled import Program
+from tupe_jax.parallel.mesh import batch_sharding, check_batch
+from tupe_jax.training.durations import in_steps
+from tupe_jax.training.optimizer import make_optimizer
+from tupe_jax.training.schedule import learning_rate
+from tupe_jax.training.state import StatePlan, plan_state
+from tupe_jax.training.step import Mask, make_train_step
+
+
+def train_step_program(config: Config, mesh: Mesh) -> Program:
+    """The step of `tupe pretrain` on these devices; no data is needed to compile it."""
+    check_settings(config, mesh)
+    plan = plan_state(config, mesh)
+    # Of the vocabulary and the corpus only sizes matter here.
+    mask = masking(config, [True] * config.model.vocab_size)
+    schedule = learning_rate(config.optimizer, **schedule_steps(config, rows_per_epoch=1))
+    state = plan.abstract_sharded
+    return Program(
+        lower=lambda: lower_train_step(config, plan, mesh, mask, schedule),
+        mesh=mesh,
+        arguments={
+            "parameters": state.params,
+            "optimizer": state.opt_state,
+            **({} if state.ema is None else {"average": state.ema}),
+            "batch": tokens_shape(config, mesh),
+        },
+    )
+
+
+def lower_train_step(
+    config: Config, plan: StatePlan, mesh: Mesh, mask: Mask, schedule: optax.Schedule
+) -> jax.stages.Lowered:
+    """The step (state, tokens) -> (state, metrics), ready to be compiled; the state is given up."""
+    optimizer = make_optimizer(config.optimizer, schedule)
+    step = make_train_step(config, plan.graph, mask, optimizer, schedule)
+    with jax.set_mesh(mesh):
+        return jax.jit(step, donate_argnums=0, out_shardings=(plan.shardings, None)).lower(
+            plan.abstract_sharded, tokens_shape(config, mesh)
+        )
+
+
+def tokens_shape(config: Config, mesh: Mesh) -> jax.ShapeDtypeStruct:
+    """Of a global batch."""
+    shape = (config.train.batch_size, config.data.length)
+    return jax.ShapeDtypeStruct(shape, np.int32, sharding=batch_sharding(mesh))
+
+
+def masking(config: Config, starts_word_V: Sequence[bool]) -> Mask:
+    """How the config hides tokens; `starts_word_V` tells which pieces begin a word."""
+    by_word = config.objective.mask_unit == "word"
+    return partial(
+        mask_rows,
+        objective=config.objective,
+        special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
+        vocab_size=config.model.vocab_size,
+        starts_word_V=jnp.array(starts_word_V) if by_word else None,
+    )
+
+
+def check_settings(config: Config, mesh: Mesh) -> None:
+    """Refuse, before any work, what the sections of a config contradict each other in."""
+    check_batch(config.train.batch_size, config.train.accumulate, mesh)
+    longest, length = config.model.position.max_length, config.data.length
+    if length > longest:
+        raise UserError(
+            f"data.length={length} is more than position.max_length={longest}; "
+            f"set --config.position.max_length={length}"
+        )
+    schedule_steps(config, rows_per_epoch=1)
+
+
+def schedule_steps(config: Config, rows_per_epoch: int | None) -> dict[str, int]:
+    """The durations of the learning rate's schedule, in steps."""
+
+    def steps(name: str) -> int:
+        return in_steps(
+            getattr(config.optimizer, name),
+            f"optimizer.{name}",
+            total_steps=config.train.steps,
+            batch_size=config.train.batch_size,
+            rows_per_epoch=rows_per_epoch,
+        )
+
+    return {
+        "total_steps": config.train.steps,
+        "warmup_steps": steps("warmup"),
+        "decay_steps": steps("decay"),
+    }
