@@ -59,20 +59,35 @@ def fused_attention(
 
     if bias_HxSxS is not None:
         bias_HxSxS = jnp.pad(bias_HxSxS, ((0, more_heads), (0, more_tokens), (0, more_tokens)))
-    # Keys that fill up the tile lie below masked ones: a row without words stays uniform over S.
-    mask_BxS = jnp.where(is_word_BxS, 0.0, MASKED)
-    mask_BxS = jnp.pad(mask_BxS, ((0, 0), (0, more_tokens)), constant_values=2 * MASKED)
-    place_3 = jnp.stack(
-        [
-            jnp.asarray(x).astype(jnp.uint32)
-            for x in (seed if seed is not None else 0, first_row, first_head)
-        ]
-    )
     out = _fused(
-        settings, packed(q_BxSxHxd), packed(k_BxSxHxd), packed(v_BxSxHxd), bias_HxSxS, mask_BxS[:, None],
-        jax.lax.bitcast_convert_type(place_3, jnp.int32),
-    )  # fmt: skip
+        settings,
+        packed(q_BxSxHxd),
+        packed(k_BxSxHxd),
+        packed(v_BxSxHxd),
+        bias_HxSxS,
+        key_mask(is_word_BxS, tiles.length),
+        place_of(seed, first_row, first_head),
+    )
     return out.reshape(B, tiles.length, tiles.num_heads, tiles.head_size)[:, :S, :H, :d]
+
+
+def key_mask(is_word_BxS: jax.Array, length: int) -> jax.Array:
+    """What is added to the logits of keys, [B, 1, length].
+
+    Keys that fill up the tile lie below masked ones: a row without words stays uniform over S.
+    """
+    mask_BxS = jnp.where(is_word_BxS, 0.0, MASKED)
+    more = length - mask_BxS.shape[1]
+    return jnp.pad(mask_BxS, ((0, 0), (0, more)), constant_values=2 * MASKED)[:, None]
+
+
+def place_of(
+    seed: jax.Array | None, first_row: jax.Array | int, first_head: jax.Array | int
+) -> jax.Array:
+    """The numbers dropout depends on, as the kernels read them: [3] int32."""
+    numbers = (0 if seed is None else seed, first_row, first_head)
+    place_3 = jnp.stack([jnp.asarray(x).astype(jnp.uint32) for x in numbers])
+    return jax.lax.bitcast_convert_type(place_3, jnp.int32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -187,7 +202,16 @@ def run(
     return result
 
 
-def _forward_kernel(settings: Settings, has_bias: bool, place_ref: Any, q_ref: Any, k_ref: Any, v_ref: Any, mask_ref: Any, *refs: Any) -> None:  # fmt: skip
+def _forward_kernel(
+    settings: Settings,
+    has_bias: bool,
+    place_ref: Any,
+    q_ref: Any,
+    k_ref: Any,
+    v_ref: Any,
+    mask_ref: Any,
+    *refs: Any,
+) -> None:
     bias_ref, out_ref = (refs[0], refs[1]) if has_bias else (None, refs[0])
     tiles, place = settings.tiles, place_of_program(settings, place_ref)
 
@@ -210,7 +234,7 @@ def _forward_kernel(settings: Settings, has_bias: bool, place_ref: Any, q_ref: A
 
 
 def for_each(count: int, do: Callable[[Any], None]) -> None:
-    """do(0), do(1), ...: as a loop in the compiled kernel if there are several."""
+    """Do(0), do(1), ...: as a loop in the compiled kernel if there are several."""
     if count == 1:
         do(0)
     else:
@@ -218,7 +242,7 @@ def for_each(count: int, do: Callable[[Any], None]) -> None:
 
 
 def for_each_query_block(tiles: Tiles, do: Callable[[Any], None]) -> None:
-    """do(the block's place in the row) for each block of queries."""
+    """Do(the block's place in the row) for each block of queries."""
     size = tiles.queries
     for_each(tiles.length // size, lambda n: do(pl.ds(pl.multiple_of(n * size, size), size)))
 
@@ -235,7 +259,7 @@ def of_head(tiles: Tiles, head: int, x_SxF: jax.Array) -> jax.Array:
 def logits_of(
     settings: Settings, q: jax.Array, k: jax.Array, bias: jax.Array | None, mask_1xS: jax.Array
 ) -> jax.Array:
-    """q k^T scale + bias, with padding masked, [queries, S] in float32."""
+    """The logits q k^T scale + bias, with padding masked, [queries, S] in float32."""
     logits = dot(q, k, contract=(1, 1)) * settings.scale + mask_1xS
     return logits if bias is None else logits + bias.astype(jnp.float32)
 

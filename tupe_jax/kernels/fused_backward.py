@@ -58,7 +58,17 @@ def gradients(
     return dq, dk, dv, (None if bias_HxSxS is None else dbias[0].astype(bias_HxSxS.dtype))
 
 
-def _backward_kernel(settings: Settings, has_bias: bool, place_ref: Any, q_ref: Any, k_ref: Any, v_ref: Any, g_ref: Any, mask_ref: Any, *refs: Any) -> None:  # fmt: skip
+def _backward_kernel(
+    settings: Settings,
+    has_bias: bool,
+    place_ref: Any,
+    q_ref: Any,
+    k_ref: Any,
+    v_ref: Any,
+    g_ref: Any,
+    mask_ref: Any,
+    *refs: Any,
+) -> None:
     *refs, dk_sum_ref, dv_sum_ref = refs
     bias_ref, dq_ref, dk_ref, dv_ref, dbias_ref = refs if has_bias else (None, *refs, None)
     tiles, place = settings.tiles, place_of_program(settings, place_ref)

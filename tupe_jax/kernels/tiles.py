@@ -7,7 +7,7 @@ features of its neighbours, which costs a matrix unit 128 wide nothing.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LANES = 128
 """Of a vector register; lengths and feature counts are padded to multiples."""
@@ -68,6 +68,12 @@ def tiles_for(batch: int, length: int, num_heads: int, head_size: int) -> Tiles:
     )
 
 
+def long_tiles_for(batch: int, length: int, num_heads: int, head_size: int, block: int) -> Tiles:
+    """Tiles for rows whose scores are worked on in blocks of `block` queries and keys."""
+    tiles = tiles_for(batch, length, num_heads, head_size)
+    return replace(tiles, length=round_up(length, block), rows=1, queries=block)
+
+
 def padded_head_size(head_size: int) -> int:
     """The next power of two, or the next multiple of the lanes."""
     if head_size >= LANES:
@@ -101,3 +107,13 @@ def _row_bytes(tiles: Tiles, itemsize: int) -> int:
 
 def _score_bytes(tiles: Tiles) -> int:
     return 4 * tiles.queries * tiles.length
+
+
+def long_vmem_bytes(tiles: Tiles, itemsize: int, *, backward: bool) -> int:
+    """An upper estimate for the kernels over long rows: rows, positions and score tiles."""
+    row, tile = _row_bytes(tiles, itemsize), 4 * tiles.queries**2
+    positions = 2 * 2 * row
+    if not backward:
+        return 2 * 2 * row + positions + 12 * tile
+    sums, position_sums = 2 * 4 * row // itemsize, 2 * 2 * 4 * row // itemsize
+    return 2 * 4 * row + positions + sums + position_sums + 20 * tile
