@@ -88,7 +88,7 @@ class SelfAttention(nnx.Module):
     def _project(self, x_BxSxD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values of the words, [B, S, H, d] each."""
         qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
-        q, k, v = jnp.moveaxis(qkv_BxSx3xHxd, 2, 0)
+        q, k, v = (x.squeeze(2) for x in jnp.split(qkv_BxSx3xHxd, 3, axis=2))
         return q, k, v
 
     def weights_and_values(

@@ -19,6 +19,7 @@ from tupe_jax.model.primitives import (
     Linear,
     Weight,
     dropout,
+    gelu,
     normal,
     split_key,
 )
@@ -55,7 +56,7 @@ class Layer(nnx.Module):
 
         def transform(x: jax.Array) -> jax.Array:
             hidden = constrain(self.mlp_in(x), "batch", None, "mlp")
-            return self.mlp_out(jax.nn.gelu(hidden, approximate=False))
+            return self.mlp_out(gelu(hidden))
 
         x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
         return self._residual(x, transform, self.mlp_norm, residual_keys[1])
