@@ -10,6 +10,7 @@ from tupe_jax.errors import UserError
 
 Dtype = Literal["float32", "bfloat16"]
 LayerLoop = Literal["auto", "scan", "unroll"]
+AttentionImplementation = Literal["auto", "xla", "pallas", "cudnn"]
 Remat = Literal["none", "dots", "projections", "full"]
 
 
@@ -65,6 +66,9 @@ class ModelConfig:
     """Compute type. Parameters, softmax and LayerNorm statistics are float32 in either case."""
     layer_loop: LayerLoop = "auto"
     """`scan` compiles one layer, `unroll` all; `auto` unrolls on CPU, where that is faster."""
+    attention_implementation: AttentionImplementation = "auto"
+    """`pallas` is our fused kernel for TPUs, `cudnn` NVIDIA's; `auto` takes the one that can run,
+    else `xla`. The log says which and why."""
     remat: Remat = "none"
     """What the backward pass keeps; see `tupe_jax.model.encoder.REMAT_POLICIES`."""
     position: PositionConfig = field(default_factory=PositionConfig)

@@ -14,6 +14,7 @@ from flax import nnx
 
 from tests.model.helpers import reconfigured
 from tupe_jax.interop import fairseq
+from tupe_jax.kernels import tiles
 from tupe_jax.model.encoder import REMAT_POLICIES
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -44,6 +45,10 @@ def golden(request):
 
 @pytest.fixture(scope="module")
 def official(golden):
+    return model_of(golden)
+
+
+def model_of(golden):
     heads = int(golden["config"]["encoder_attention_heads"])
     return fairseq.from_state_dict(golden["model"], num_heads=heads, pad_id=PAD)
 
@@ -98,18 +103,31 @@ PATHS = [
 @pytest.mark.parametrize(("layer_loop", "remat", "how"), PATHS)
 def test_loss_and_every_gradient(golden, official, layer_loop, remat, how):
     model = reconfigured(official, layer_loop=layer_loop, remat=remat)
+    check_gradients(golden, model, compiled=how == "jit")
+
+
+def check_gradients(golden, model, compiled):
     tokens, targets = golden["out"]["tokens"], golden["out"]["targets"]
     graph = nnx.graphdef(model)
 
     def loss_and_gradient(model):
         return nnx.value_and_grad(mean_loss)(model, tokens, targets)
 
-    loss, gradient = run(loss_and_gradient, model, compiled=how == "jit")
+    loss, gradient = run(loss_and_gradient, model, compiled)
     close(loss * golden["out"]["num_masked"], golden["out"]["mlm_loss_sum"])
     released = fairseq.to_state_dict(nnx.merge(graph, gradient))
     for name, expected in golden["grad"].items():
         difference = np.abs(released[name] - expected).max()
         assert difference <= 1e-5 * np.abs(expected).max(), name
+
+
+@pytest.mark.parametrize("longest_whole_row", [1024, 0], ids=["whole rows", "blocks of rows"])
+def test_the_kernels_keep_it(longest_whole_row, monkeypatch):
+    """Interpreted, as their Pallas code runs on TPUs: loss and every gradient."""
+    monkeypatch.setattr(tiles, "_LONGEST_WHOLE_ROW", longest_whole_row)
+    golden = load("tupe_r")  # it has all that tupe_a has
+    fused = reconfigured(model_of(golden), layer_loop="scan", attention_implementation="pallas")
+    check_gradients(golden, fused, compiled=True)
 
 
 def test_remat_policies_differ_in_what_they_keep(official):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,12 +10,17 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.config import ModelConfig
+from tupe_jax.kernels.cudnn import cudnn_attention
+from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
+from tupe_jax.kernels.fused import fused_attention
+from tupe_jax.kernels.long import long_attention
+from tupe_jax.kernels.reference import MASKED, drop
+from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
+from tupe_jax.kernels.tiles import fits_one_tile
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.positions import LayerPositions, logit_scale
-from tupe_jax.model.primitives import Axis, Linear, dropout
-
-MASKED = -1e30
-"""A logit that gets no weight; finite, so that a row with nothing to attend to is no NaN."""
+from tupe_jax.model.positions import LayerPositions, encodings, logit_scale, sum_of
+from tupe_jax.model.primitives import Axis, Linear
+from tupe_jax.platform import resolve
 
 
 @jax.tree_util.register_dataclass
@@ -23,7 +29,8 @@ class AttentionInputs:
     """What all layers of a forward pass share."""
 
     is_word_BxS: jax.Array
-    bias_HxSxS: jax.Array | None
+    bias: Bias
+    """Of all layers, scaled as the logits are."""
     once: Mapping[str, Any]
     """Position arrays for in-layer terms, see `Encoding.once`."""
 
@@ -44,34 +51,82 @@ class SelfAttention(nnx.Module):
     def __call__(
         self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
     ) -> jax.Array:
-        weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
-        kept_BxHxSxS = dropout(
-            weights_BxHxSxS.astype(v_BxSxHxd.dtype), self.config.attention_dropout, key
-        )
-        mixed_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
-        return self.output(constrain(mixed_BxSxHxd, "batch", None, "heads", None))
+        # Dropout is a function of this seed and of a weight's place, alike in all implementations.
+        rate, scale = self.config.attention_dropout, logit_scale(self.config)
+        seed = None if key is None or rate == 0 else jax.random.bits(key)
+        # Whoever compiles for other devices than this process's has resolved the config before.
+        chosen = resolve(self.config, jax.default_backend()).attention_implementation
+        if chosen == "pallas" and has_kernel(self.config, shared.bias, *x_BxSxD.shape[:2]):
+            kernel = long_attention if isinstance(shared.bias, FactoredBias) else fused_attention
+            out_BxSxHxd = self._fused(
+                partial(kernel, scale=scale, rate=rate), x_BxSxD, shared, seed
+            )
+        elif chosen == "cudnn" and seed is None:
+            out_BxSxHxd = self._fused(partial(cudnn_attention, scale=scale), x_BxSxD, shared, seed)
+        else:
+            weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
+            kept_BxHxSxS = drop(weights_BxHxSxS.astype(v_BxSxHxd.dtype), seed, rate)
+            out_BxSxHxd = jnp.einsum("bhij,bjhd->bihd", kept_BxHxSxS, v_BxSxHxd)
+        return self.output(constrain(out_BxSxHxd, "batch", None, "heads", None))
+
+    def _fused(
+        self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
+    ) -> jax.Array:
+        """Attention by a kernel, for encodings without terms that need the words."""
+        q, k, v = self._project(x_BxSxD)
+        q, k = self.positions.queries_keys(shared.once, q, k)
+        bias = self._bias(x_BxSxD.shape[1], shared)
+        return on_mesh(attend, q, k, v, bias, shared.is_word_BxS, seed)
+
+    def _bias(self, length: int, shared: AttentionInputs) -> Bias:
+        """The layers' common bias and the layer's own as one."""
+        if isinstance(shared.bias, FactoredBias):
+            return sum_of_factored(shared.bias, self.positions.factored_bias(length))
+        biases = shared.bias, self.positions.bias_HxSxS(length)
+        return sum_of(bias for bias in biases if bias is not None)
+
+    def _project(self, x_BxSxD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values of the words, [B, S, H, d] each."""
+        qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
+        q, k, v = (x.squeeze(2) for x in jnp.split(qkv_BxSx3xHxd, 3, axis=2))
+        return q, k, v
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values they will mix."""
-        qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
-        q, k, v = jnp.moveaxis(qkv_BxSx3xHxd, 2, 0)
+        q, k, v = self._project(x_BxSxD)
         position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if position_scores is not None:
             scores += position_scores
         scores = constrain(scores, "batch", "heads", None, None)
-        own_bias_HxSxS = self.positions.bias_HxSxS(x_BxSxD.shape[1])
-        bias = combined_bias(shared.is_word_BxS, shared.bias_HxSxS, own_bias_HxSxS)
-        return jax.nn.softmax(scores * logit_scale(self.config) + bias), v
+        bias = self._bias(x_BxSxD.shape[1], shared)
+        if isinstance(bias, FactoredBias):
+            bias = dense(bias, x_BxSxD.shape[1])
+        logits = scores * logit_scale(self.config) + with_padding(shared.is_word_BxS, bias)
+        return jax.nn.softmax(logits), v
 
 
-def combined_bias(is_word_BxS: jax.Array, *biases_HxSxS: jax.Array | None) -> jax.Array:
-    """Key padding and position biases as one bias, [B, H or 1, S or 1, S]."""
-    bias = jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
-    for bias_HxSxS in biases_HxSxS:
-        if bias_HxSxS is not None:
-            bias = bias + bias_HxSxS
-    return bias
+def with_padding(is_word_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:
+    """Key padding and position bias as one bias, [B, H or 1, S or 1, S]."""
+    padding = jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
+    return padding if bias_HxSxS is None else padding + bias_HxSxS
+
+
+def wants_factors(config: ModelConfig, batch: int, length: int) -> bool:
+    """Whether a bias is best not made as [H, S, S]: for the kernel that builds it in its tiles."""
+    chosen = resolve(config, jax.default_backend()).attention_implementation
+    has_factors = not any(encoding.bias for encoding in encodings(config).values())
+    return chosen == "pallas" and has_factors and not _fits(config, batch, length)
+
+
+def has_kernel(config: ModelConfig, bias: Bias, batch: int, length: int) -> bool:
+    """Whether a Pallas kernel takes rows of this length with this form of a bias."""
+    return isinstance(bias, FactoredBias) or _fits(config, batch, length)
+
+
+def _fits(config: ModelConfig, batch: int, length: int) -> bool:
+    itemsize = jnp.dtype(config.dtype).itemsize
+    return fits_one_tile(batch, length, config.num_heads, config.head_size, itemsize)

@@ -11,7 +11,7 @@ from flax import nnx
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.attention import AttentionInputs, SelfAttention
+from tupe_jax.model.attention import AttentionInputs, SelfAttention, wants_factors
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.primitives import (
     Axis,
@@ -19,6 +19,7 @@ from tupe_jax.model.primitives import (
     Linear,
     Weight,
     dropout,
+    gelu,
     normal,
     split_key,
 )
@@ -55,7 +56,7 @@ class Layer(nnx.Module):
 
         def transform(x: jax.Array) -> jax.Array:
             hidden = constrain(self.mlp_in(x), "batch", None, "mlp")
-            return self.mlp_out(jax.nn.gelu(hidden, approximate=False))
+            return self.mlp_out(gelu(hidden))
 
         x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
         return self._residual(x, transform, self.mlp_norm, residual_keys[1])
@@ -122,10 +123,12 @@ class Encoder(nnx.Module):
 
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
         """What attention needs beside the hidden states: computed once, used by every layer."""
-        length = tokens_BxS.shape[1]
+        rows, length = tokens_BxS.shape
+        in_factors = wants_factors(self.config, rows, length)
+        positions = self.positions
         return AttentionInputs(
             is_word_BxS=tokens_BxS != self.config.pad_id,
-            bias_HxSxS=self.positions.bias_HxSxS(length),
+            bias=(positions.factored_bias if in_factors else positions.bias_HxSxS)(length),
             once=self.positions.once(length),
         )
 

@@ -35,13 +35,18 @@ def recomputed_flops_per_token(config: ModelConfig, length: int) -> float:
     return config.num_layers * again[config.remat]
 
 
-def _layer(config: ModelConfig, length: int) -> float:
-    """Per token."""
+def attention_flops_per_token(config: ModelConfig, length: int) -> float:
+    """Forward FLOPs per token of one layer's attention, its projections included."""
     D = config.hidden_size
     projections = 2 * D * (3 * D) + 2 * D * D
     scores_and_values = 2 * (2 * length * D)
-    mlp = 2 * (2 * D * config.mlp_size)
-    return projections + scores_and_values + mlp + _positions_per_layer(config, length)
+    return projections + scores_and_values + _positions_per_layer(config, length)
+
+
+def _layer(config: ModelConfig, length: int) -> float:
+    """Per token."""
+    mlp = 2 * (2 * config.hidden_size * config.mlp_size)
+    return attention_flops_per_token(config, length) + mlp
 
 
 def _positions_per_layer(config: ModelConfig, length: int) -> int:

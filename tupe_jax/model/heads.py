@@ -10,7 +10,7 @@ from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
 from tupe_jax.logical_axes import constrain
 from tupe_jax.model.encoder import Encoder, check_ids
-from tupe_jax.model.primitives import Axis, LayerNorm, Linear, Weight, dropout, zeros
+from tupe_jax.model.primitives import Axis, LayerNorm, Linear, Weight, dropout, gelu, zeros
 
 
 class MaskedWordHead(nnx.Module):
@@ -26,7 +26,7 @@ class MaskedWordHead(nnx.Module):
         self.bias = Weight((config.vocab_size,), ("vocab",), zeros).create(rngs)
 
     def __call__(self, x: jax.Array, word_embedding_VxD: jax.Array) -> jax.Array:
-        x = self.norm(jax.nn.gelu(self.dense(x), approximate=False))
+        x = self.norm(gelu(self.dense(x)))
         logits = jnp.einsum(
             "...d,vd->...v",
             x,

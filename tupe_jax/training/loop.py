@@ -21,6 +21,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import batch_sharding, make_mesh
+from tupe_jax.platform import attention_choice
 from tupe_jax.training.changed_config import check_begun_with, check_unchanged
 from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
 from tupe_jax.training.checkpoint import Checkpoints
@@ -69,6 +70,7 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # a mistake in them should not wait for the data
     plan = plan_state(config, mesh)
+    _say(str(attention_choice(config.model, mesh.devices.flat[0].platform)))
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
     closing.callback(checkpoints.close)
     check_unchanged(checkpoints.peek_config(), config)

@@ -20,7 +20,7 @@ from tupe_jax.model.positions.encoding import (
     logit_scale,
     relative_encoding,
 )
-from tupe_jax.model.positions.modules import LayerPositions, SharedPositions, reset
+from tupe_jax.model.positions.modules import LayerPositions, SharedPositions, reset, sum_of
 from tupe_jax.model.primitives import Weight
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "relative",
     "relative_encoding",
     "reset",
+    "sum_of",
 ]

@@ -61,9 +61,9 @@ def untied(config: ModelConfig) -> Encoding:
         weights["p_theta_1"] = Weight((config.hidden_size,), ("embed",))
     scale = logit_scale(config)
 
-    def bias(weights: Weights, length: int) -> jax.Array:
+    def products(weights: Weights, length: int) -> tuple[jax.Array, jax.Array]:
         q_SxHxd, k_SxHxd = _project_positions(config, weights, weights["table"][:length])
-        return jnp.einsum("ihd,jhd->hij", q_SxHxd, k_SxHxd) * scale
+        return q_SxHxd * scale, k_SxHxd
 
     def theta(weights: Weights) -> tuple[jax.Array, jax.Array]:
         # p_theta_2 is the slot of [CLS] in the table: `reset` overwrites its other uses.
@@ -72,7 +72,12 @@ def untied(config: ModelConfig) -> Encoding:
         theta_1, theta_2 = jnp.einsum("nhd,nhd->nh", q_2xHxd, k_2xHxd) * scale
         return theta_1, theta_2
 
-    return Encoding(weights=weights, bias=bias, theta=theta, longest=config.position.max_length)
+    return Encoding(
+        weights=weights,
+        position_products=products,
+        theta=theta,
+        longest=config.position.max_length,
+    )
 
 
 @absolute_encoding("mixed", dot_products=3)

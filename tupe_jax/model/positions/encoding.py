@@ -20,7 +20,7 @@ class Encoding:
     """What a positional encoding adds; a part that is None is absent.
 
     Its learnable arrays are `weights` if all layers share them, `layer_weights` if each layer has
-    its own. `bias`, `distance_bias` and `theta` read `layer_weights` when there are any (the bias
+    its own. The biases and `theta` read `layer_weights` when there are any (the bias
     then belongs to a layer), else `weights` (it is computed once for all layers).
     """
 
@@ -31,9 +31,14 @@ class Encoding:
     """(weights, S) -> [S, D], added to the word embedding."""
 
     bias: Callable[[Weights, int], jax.Array] | None = None
-    """(weights, S) -> [H, S, S], added to the scaled logits."""
+    """(weights, S) -> [H, S, S], added to the scaled logits: any bias. Prefer one of the next two
+    where it is of their form: they need not be made as S x S for long rows."""
+    position_products: Callable[[Weights, int], tuple[jax.Array, jax.Array]] | None = None
+    """(weights, S) -> p_q [S, H, d], p_k: a bias p_q . p_k, the scale of logits in p_q."""
     distance_bias: Callable[[Weights, jax.Array], jax.Array] | None = None
     """(weights, distances j - i [N]) -> [H, N]: a bias that depends on the distance alone."""
+    row_factor: Callable[[int], jax.Array] | None = None
+    """S -> [S], not learnable: query i's `distance_bias` is multiplied by it."""
     theta: Callable[[Weights], tuple[jax.Array, jax.Array]] | None = None
     """weights -> ([H], [H]): this bias's theta_1 and theta_2. A bias without its own is given two
     learnable numbers per head when [CLS] is untied."""
@@ -53,7 +58,8 @@ class Encoding:
 
     @property
     def has_bias(self) -> bool:
-        return self.bias is not None or self.distance_bias is not None
+        forms = self.bias, self.position_products, self.distance_bias
+        return any(form is not None for form in forms)
 
     @property
     def has_layer_bias(self) -> bool:

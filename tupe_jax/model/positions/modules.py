@@ -1,6 +1,7 @@
 """The chosen encodings at work: weights shared by all layers, weights of one layer, and `reset`."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from flax import nnx
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
+from tupe_jax.kernels.factored import FactoredBias, sum_of_factored
 from tupe_jax.model.positions.distances import distances, toeplitz
 from tupe_jax.model.positions.encoding import Encoding, Weights, encodings
 from tupe_jax.model.primitives import Weight
@@ -52,7 +54,7 @@ class SharedPositions(_Positions):
 
     def input_SxD(self, length: int) -> jax.Array | None:
         """What is added to the word embeddings, if anything."""
-        return _sum(e.input(weights, length) for e, weights in self._parts().values() if e.input)
+        return sum_of(e.input(weights, length) for e, weights in self._parts().values() if e.input)
 
     def bias_HxSxS(self, length: int) -> jax.Array | None:
         """The bias that every layer adds to its scaled logits, if there is one."""
@@ -67,6 +69,11 @@ class SharedPositions(_Positions):
             if encoding.once
         }
 
+    def factored_bias(self, length: int) -> FactoredBias:
+        """The same bias without S x S numbers; no encoding may have a `bias` without form."""
+        shared = [pair for pair in self._parts().values() if not pair[0].has_layer_bias]
+        return _factored_sum(shared, length, self.config.position.untie_cls)
+
 
 class LayerPositions(_Positions):
     """The position weights of one layer, and the terms that arise inside it."""
@@ -79,6 +86,11 @@ class LayerPositions(_Positions):
         """The layer's own bias, if it has one."""
         own = [pair for pair in self._parts().values() if pair[0].has_layer_bias]
         return _sum_of_biases(own, length, self.config.position.untie_cls)
+
+    def factored_bias(self, length: int) -> FactoredBias:
+        """The same bias without S x S numbers; no encoding may have a `bias` without form."""
+        own = [pair for pair in self._parts().values() if pair[0].has_layer_bias]
+        return _factored_sum(own, length, self.config.position.untie_cls)
 
     def queries_keys(
         self, once: Mapping[str, Any], q: jax.Array, k: jax.Array
@@ -93,7 +105,7 @@ class LayerPositions(_Positions):
         self, once: Mapping[str, Any], q: jax.Array, k: jax.Array
     ) -> jax.Array | None:
         """Position terms that need content, before the scale."""
-        return _sum(
+        return sum_of(
             encoding.scores(once.get(part), weights, q, k)
             for part, (encoding, weights) in self._parts().items()
             if encoding.scores
@@ -120,8 +132,13 @@ def _sum_of_biases(
     def one_bias(encoding: Encoding, weights: Weights) -> jax.Array | None:
         if encoding.bias:
             bias_HxSxS = encoding.bias(weights, length)
+        elif encoding.position_products:
+            p_q, p_k = encoding.position_products(weights, length)
+            bias_HxSxS = jnp.einsum("ihd,jhd->hij", p_q, p_k)
         elif encoding.distance_bias:
             bias_HxSxS = toeplitz(encoding.distance_bias(weights, distances(length)), length)
+            if encoding.row_factor:
+                bias_HxSxS *= encoding.row_factor(length)[:, None]
         else:
             return None
         # `reset` overwrites, so the sum of reset biases has the sum of their thetas.
@@ -132,10 +149,33 @@ def _sum_of_biases(
         )
 
     biases = (one_bias(encoding, weights) for encoding, weights in chosen)
-    return _sum(bias for bias in biases if bias is not None)
+    return sum_of(bias for bias in biases if bias is not None)
 
 
-def _sum(terms: Iterable[jax.Array]) -> jax.Array | None:
+def _factored_sum(
+    chosen: Iterable[tuple[Encoding, Weights]], length: int, untie_cls: bool
+) -> FactoredBias:
+    """The biases of several encodings in factors."""
+    total = FactoredBias()
+    for encoding, weights in chosen:
+        term = FactoredBias()
+        if encoding.position_products:
+            p_q, p_k = encoding.position_products(weights, length)
+            term = FactoredBias(p_q_SxHxd=p_q, p_k_SxHxd=p_k)
+        elif encoding.distance_bias:
+            term = FactoredBias(
+                by_distance_HxN=encoding.distance_bias(weights, distances(length)),
+                row_factor_S=encoding.row_factor(length) if encoding.row_factor else None,
+            )
+        if untie_cls and encoding.theta:
+            theta_1_H, theta_2_H = encoding.theta(weights)
+            term = replace(term, theta_1_H=theta_1_H, theta_2_H=theta_2_H)
+        total = sum_of_factored(total, term)
+    return total
+
+
+def sum_of(terms: Iterable[jax.Array]) -> jax.Array | None:
+    """Their sum; of no terms, None."""
     total: jax.Array | None = None
     for term in terms:
         total = term if total is None else total + term

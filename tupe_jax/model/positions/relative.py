@@ -9,7 +9,7 @@ import numpy as np
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
-from tupe_jax.model.positions.distances import by_distance_to_pairs, distances, t5_bucket, toeplitz
+from tupe_jax.model.positions.distances import by_distance_to_pairs, distances, t5_bucket
 from tupe_jax.model.positions.encoding import Encoding, Weights, relative_encoding
 from tupe_jax.model.primitives import Weight
 
@@ -64,13 +64,17 @@ def attenuated(config: ModelConfig) -> Encoding:
     w is `decay_left` for j < i and `decay_right` for j > i.
     """
 
-    def bias(weights: Weights, length: int) -> jax.Array:
-        kernel_N = _gaussian(config, distances(length))
-        kernel_1xSxS = toeplitz(kernel_N[None], length)
-        delta_1xSxS = kernel_1xSxS / kernel_1xSxS.sum(-1, keepdims=True)
-        return jnp.broadcast_to(delta_1xSxS, (config.num_heads, length, length))
+    def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(_gaussian(config, distance_N), (config.num_heads, distance_N.size))
 
-    return Encoding(bias=bias)
+    def row_factor(length: int) -> jax.Array:
+        """1 / sum_j, from running sums: row i meets the distances -i .. S-1-i."""
+        before_N = jnp.cumsum(_gaussian(config, distances(length)))
+        before_N = jnp.pad(before_N, (1, 0))
+        first_S = length - 1 - jnp.arange(length)
+        return 1 / (before_N[first_S + length] - before_N[first_S])
+
+    return Encoding(distance_bias=distance_bias, row_factor=row_factor)
 
 
 @relative_encoding("attenuated_layer_head")

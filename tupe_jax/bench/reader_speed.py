@@ -1,12 +1,13 @@
 """How fast the prepared reader serves batches, and how long it takes to resume."""
 
-import statistics
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from tupe_jax.bench.timing import Speed, seconds_in_turns
 from tupe_jax.data.prepared_reader import PreparedReader
 from tupe_jax.data.reader import Share
 from tupe_jax.data.rows import (
@@ -19,23 +20,15 @@ from tupe_jax.data.rows import (
     write_shard,
 )
 
-WARM_UP_BATCHES = 10
-REPEATS = 5
-SECONDS_PER_REPEAT = 1.0
 RESUME_STEPS = (10, 1_000_000)
 
 
 @dataclass(frozen=True)
 class ReaderSpeed:
-    """One speed per repeat, and the seconds from `restore` to the first batch by step."""
+    """How fast it reads, and the seconds from `restore` to the first batch by step."""
 
-    shape: tuple[int, ...]
-    tokens_per_second: tuple[float, ...]
+    reading: Speed
     resume_seconds: dict[int, float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.tokens_per_second)
 
 
 def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
@@ -53,9 +46,14 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
         )
 
     reader = open_reader()
-    for _ in range(WARM_UP_BATCHES):
-        tokens = reader.next()["tokens"]
-    speeds = tuple(_tokens_per_second(reader) for _ in range(REPEATS))
+    shape = reader.next()["tokens"].shape
+
+    def read(count: int) -> None:
+        for _ in range(count):
+            reader.next()
+
+    (seconds,) = seconds_in_turns({"reader": read}).values()
+    speeds = tuple(math.prod(shape) / batch_seconds for batch_seconds in seconds)
     resume_seconds = {}
     for step in RESUME_STEPS:
         reader = open_reader()
@@ -63,15 +61,7 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
         reader.restore({**reader.state(), "step": step})
         reader.next()
         resume_seconds[step] = time.perf_counter() - start
-    return ReaderSpeed(tokens.shape, speeds, resume_seconds)
-
-
-def _tokens_per_second(reader: PreparedReader) -> float:
-    tokens = 0
-    start = time.perf_counter()
-    while time.perf_counter() < start + SECONDS_PER_REPEAT:
-        tokens += reader.next()["tokens"].size
-    return tokens / (time.perf_counter() - start)
+    return ReaderSpeed(Speed("reader", shape, speeds), resume_seconds)
 
 
 def write_random_rows(

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import jax
-import numpy as np
 
+from tupe_jax.bench.model_speed import random_words
 from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.parallel.mesh import batch_sharding, make_mesh
 from tupe_jax.training.checkpoint import Checkpoints
 from tupe_jax.training.program import lower_train_step, masking
@@ -44,11 +43,7 @@ def measure_saving(config: Config, folder: Path) -> SaveSpeed:
     plan = plan_state(config, mesh)
     mask = masking(config, [True] * config.model.vocab_size)
     train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
-    shape = (config.train.batch_size, config.data.length)
-    words = np.random.default_rng(0).integers(
-        len(SPECIAL_PIECES), config.model.vocab_size, shape, dtype=np.int32
-    )
-    tokens_BxS = jax.device_put(words, batch_sharding(mesh))
+    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
 
     def steps(state: TrainState, count: int) -> tuple[TrainState, float]:
         began = time.perf_counter()

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tupe_jax import cli
+from tupe_jax.bench import reader_speed, timing
 from tupe_jax.commands import bench
-from tupe_jax.data import reader_speed
 from tupe_jax.data.rows import read_index
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_speed, "SECONDS_PER_REPEAT", 0.02)
+    monkeypatch.setattr(timing, "SECONDS_PER_REPEAT", 0.02)
     monkeypatch.setattr(bench, "RANDOM_ROWS", 800)
 
 

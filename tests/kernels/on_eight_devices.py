@@ -1,0 +1,52 @@
+"""To be run with 8 CPU devices: the kernels on a mesh and alone; prints differences as JSON."""
+
+import json
+from functools import partial
+
+import jax
+
+from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
+from tests.kernels.test_long import bias_of
+from tupe_jax.config import MeshConfig
+from tupe_jax.kernels.fused import fused_attention
+from tupe_jax.kernels.long import long_attention
+from tupe_jax.kernels.sharded import on_mesh
+from tupe_jax.parallel.mesh import make_mesh
+
+MESHES = {
+    "slices, data and tensor": MeshConfig(slice=2, data=2, fsdp=1, tensor=2),
+    "fsdp, and more of it than rows allow": MeshConfig(slice=1, data=1, fsdp=8, tensor=1),
+}
+B, S, H, d = 4, 24, 2, 64
+
+
+def main():
+    settings = {"scale": d**-0.5, "rate": 0.2}
+    kernels = {
+        "fused": (partial(fused_attention, **settings), numbers((H, S, S), 9)),
+        "long": (partial(long_attention, block=128, **settings), bias_of("tupe_r", S, H, d)),
+    }
+    seen = {}
+    for kernel, (attend, bias) in kernels.items():
+
+        def run(attend=attend, bias=bias):
+            return output_and_gradients(
+                lambda q, k, v, bias: on_mesh(attend, q, k, v, bias, words(B, S), SEED),
+                *qkv(B, S, H, d),
+                bias,
+            )
+
+        alone = run()
+        for name, sizes in MESHES.items():
+            if kernel == "long" and sizes.tensor == 1:
+                continue
+            with jax.set_mesh(make_mesh(sizes)):
+                sharded = run()
+            arrays = zip(jax.tree.leaves(sharded), jax.tree.leaves(alone), strict=True)
+            # theta_1's gradient is 0 in both
+            seen[f"{kernel}: {name}"] = [largest_difference(*p) for p in arrays if p[1].any()]
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

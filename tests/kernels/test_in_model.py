@@ -1,0 +1,84 @@
+"""A model gives the same numbers whichever implementation of attention it has."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from tests.model.helpers import (
+    VARIANTS,
+    one_layer,
+    random_tokens,
+    reconfigured,
+    small_config,
+    spread_model,
+    with_position,
+)
+from tupe_jax.kernels import tiles
+from tupe_jax.kernels.factored import FactoredBias, dense
+from tupe_jax.model.encoder import Encoder
+from tupe_jax.model.positions import encodings
+
+SETTINGS = {
+    "num_layers": 1,
+    "num_heads": 2,
+    "dropout": 0.0,
+    "attention_dropout": 0.3,
+    "layer_loop": "scan",
+}
+
+
+def loss_and_gradients(model, tokens):
+    @nnx.jit
+    def run(model):
+        def loss(model):
+            hidden = model.encode(tokens, key=jax.random.key(1))
+            return jnp.square(hidden * (tokens != 0)[..., None]).mean(where=hidden != 0)
+
+        return nnx.value_and_grad(loss)(model)
+
+    return jax.tree.map(np.asarray, run(model))
+
+
+def assert_same(model, tokens):
+    loss, gradient = loss_and_gradients(model, tokens)
+    fused_loss, fused = loss_and_gradients(
+        reconfigured(model, attention_implementation="pallas"), tokens
+    )
+    assert fused_loss == pytest.approx(loss, rel=1e-5)
+    scale = max(np.abs(x).max() for x in jax.tree.leaves(gradient))
+    for ours, expected in zip(jax.tree.leaves(fused), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("variant", ["rope", "attenuated_layer"])
+def test_kernel_and_xla_agree_with_dropout_and_padding(variant):
+    assert_same(spread_model(small_config(variant, **SETTINGS)), random_tokens())
+
+
+def test_long_rows_agree_too(monkeypatch):
+    """As if rows of any length were too long; the bias then is never made as S x S."""
+    monkeypatch.setattr(tiles, "_LONGEST_WHOLE_ROW", 0)
+    model = spread_model(small_config("tupe_r", **SETTINGS))
+    in_factors = reconfigured(model, attention_implementation="pallas").encoder
+    bias = jax.eval_shape(lambda: Encoder.shared_inputs(in_factors, random_tokens()).bias)
+    assert all(leaf.shape[1:] != (13, 13) for leaf in jax.tree.leaves(bias))
+    assert_same(model, random_tokens())
+
+
+@pytest.mark.parametrize("untie_cls", [False, True])
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in ("shaw", "deberta")])
+def test_factors_make_the_bias(variant, untie_cls):
+    config = small_config(variant, **SETTINGS)
+    if untie_cls and not any(e.has_bias for e in encodings(config).values()):
+        return
+    model = spread_model(with_position(config, untie_cls=untie_cls))
+    own = one_layer(model.encoder.layers, 0).attention.positions
+    for positions in (model.encoder.positions, own):
+        expected = positions.bias_HxSxS(13)
+        if expected is None:
+            assert positions.factored_bias(13) == FactoredBias()
+        else:
+            made = dense(positions.factored_bias(13), 13)
+            np.testing.assert_allclose(made, expected, atol=1e-5)

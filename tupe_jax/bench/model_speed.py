@@ -1,0 +1,135 @@
+"""How fast a model trains, predicts and attends, on random words."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from tupe_jax.bench.timing import Work
+from tupe_jax.config import Config
+from tupe_jax.data.vocabulary import SPECIAL_PIECES
+from tupe_jax.model.flops import attention_flops_per_token, flops_per_token
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.parallel.mesh import batch_sharding, make_mesh
+from tupe_jax.training.program import check_settings, lower_train_step, masking
+from tupe_jax.training.schedule import learning_rate
+from tupe_jax.training.state import plan_state
+
+
+def with_shape(config: Config, batch_size: int, length: int) -> Config:
+    """The config with another batch; a table of positions grows if the rows need it."""
+    position = config.model.position
+    longest = max(position.max_length, length)
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(
+            config.model, position=dataclasses.replace(position, max_length=longest)
+        ),
+        data=dataclasses.replace(config.data, length=length),
+        train=dataclasses.replace(config.train, batch_size=batch_size),
+    )
+
+
+def random_words(config: Config) -> NDArray[np.int32]:
+    """A batch [B, S] of ordinary tokens."""
+    return np.random.default_rng(0).integers(
+        len(SPECIAL_PIECES),
+        config.model.vocab_size,
+        (config.train.batch_size, config.data.length),
+        dtype=np.int32,
+    )
+
+
+def training_step(config: Config) -> Work:
+    """Mask, forward, backward, update: the step of `tupe pretrain`."""
+    mesh = make_mesh(config.mesh)
+    check_settings(config, mesh)
+    plan = plan_state(config, mesh)
+    schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
+    mask = masking(config, [True] * config.model.vocab_size)
+    step = lower_train_step(config, plan, mesh, mask, schedule).compile()
+    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    state = plan.create()
+
+    def work(count: int) -> None:
+        nonlocal state
+        for _ in range(count):
+            state, _ = step(state, tokens_BxS)
+        jax.block_until_ready(state)
+
+    return work
+
+
+def forward_pass(config: Config) -> Work:
+    """Hidden states of a batch, without dropout: what an encoder in use does."""
+    mesh = make_mesh(config.mesh)
+    plan = plan_state(config, mesh)
+    graph, params = plan.graph, plan.create().params
+
+    def encode(params: Any, tokens_BxS: jax.Array) -> jax.Array:
+        model: MaskedLM = nnx.merge(graph, params)
+        return model.encode(tokens_BxS)
+
+    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    return _repeated(encode, mesh, params, tokens_BxS)
+
+
+def attention_alone(config: Config) -> Work:
+    """One layer's self-attention with its projections, forward and backward, dropout on."""
+    mesh = make_mesh(config.mesh)
+    plan = plan_state(config, mesh)
+    model: MaskedLM = nnx.merge(plan.graph, plan.create().params)
+    layers_graph, stacked = nnx.split(model.encoder.layers)
+    first = jax.tree.map(lambda x: x[0], stacked)
+    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    shared = model.encoder.shared_inputs(tokens_BxS)
+    x_BxSxD = model.encoder.embed(tokens_BxS)
+
+    def loss(layer: Any, bias_HxSxS: jax.Array | None, x_BxSxD: jax.Array) -> jax.Array:
+        attention = nnx.merge(layers_graph, layer).attention
+        inputs = dataclasses.replace(shared, bias_HxSxS=bias_HxSxS)
+        return attention(x_BxSxD, inputs, jax.random.key(0)).astype(jnp.float32).sum()
+
+    biased = (0, 2) if shared.bias_HxSxS is None else (0, 1, 2)
+    return _repeated(jax.grad(loss, biased), mesh, first, shared.bias_HxSxS, x_BxSxD)
+
+
+def _repeated(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Work:
+    with jax.set_mesh(mesh):
+        compiled = jax.jit(function).lower(*arguments).compile()
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            result = compiled(*arguments)
+        jax.block_until_ready(result)
+
+    return work
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What to run, and the FLOPs per token a perfect implementation needs for it."""
+
+    make: Callable[[Config], Work]
+    flops_per_token: Callable[[Config], float]
+
+
+def _forward_flops(config: Config, scored_share: float) -> float:
+    return flops_per_token(
+        config.model, config.data.length, scored_share, rows=config.train.batch_size
+    )
+
+
+PARTS: Mapping[str, Part] = {
+    "step": Part(training_step, lambda c: 3 * _forward_flops(c, c.objective.mask_rate)),
+    "forward": Part(forward_pass, lambda c: _forward_flops(c, 0.0)),
+    "attention": Part(
+        attention_alone, lambda c: 3 * attention_flops_per_token(c.model, c.data.length)
+    ),
+}

@@ -1,0 +1,42 @@
+"""What the kernels compute, in plain jnp: the definition that tests compare them with."""
+
+import jax
+import jax.numpy as jnp
+
+from tupe_jax.kernels.dropout import is_kept
+
+MASKED = -1e30
+"""A logit that gets no weight; finite, so that a row with nothing to attend to is no NaN."""
+
+
+def attention(
+    q_BxSxHxd: jax.Array,
+    k_BxSxHxd: jax.Array,
+    v_BxSxHxd: jax.Array,
+    bias_HxSxS: jax.Array | None,
+    is_word_BxS: jax.Array,
+    seed: jax.Array | None,
+    *,
+    scale: float,
+    rate: float,
+) -> jax.Array:
+    """dropout(softmax(q k^T scale + bias)) v, without weight for keys that are no words.
+
+    No seed means no dropout. Softmax is float32 whatever the type of q, k and v.
+    """
+    scores = jnp.einsum("bihd,bjhd->bhij", q_BxSxHxd, k_BxSxHxd, preferred_element_type=jnp.float32)
+    logits = scores * scale + jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
+    if bias_HxSxS is not None:
+        logits += bias_HxSxS
+    weights_BxHxSxS = drop(jax.nn.softmax(logits), seed, rate).astype(v_BxSxHxd.dtype)
+    return jnp.einsum("bhij,bjhd->bihd", weights_BxHxSxS, v_BxSxHxd)
+
+
+def drop(weights_BxHxSxS: jax.Array, seed: jax.Array | None, rate: float) -> jax.Array:
+    """Zero a share `rate` of the weights and scale the others."""
+    if seed is None or rate == 0:
+        return weights_BxHxSxS
+    B, H, S, _ = weights_BxHxSxS.shape
+    row, head = jnp.arange(B)[:, None, None, None], jnp.arange(H)[:, None, None]
+    kept = is_kept(seed, row, head, jnp.arange(S)[:, None], jnp.arange(S), rate=rate)
+    return jnp.where(kept, weights_BxHxSxS / (1 - rate), 0)

@@ -1,0 +1,131 @@
+"""How a batch is cut into pieces that fit a TPU core's vector memory (VMEM).
+
+A program of the grid takes `rows` rows of the batch and `heads` heads. Heads lie side by side in
+the last axis, [B, S, H d], as the projections make them: no transposition, and no padding of
+64 features to the 128 lanes of a register. Inside a program a head is picked by zeroing the
+features of its neighbours, which costs a matrix unit 128 wide nothing.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+LANES = 128
+"""Of a vector register; lengths and feature counts are padded to multiples."""
+_SCORES_AT_ONCE = 256 * 1024
+"""Entries of the score tile in work, 1 MiB in float32; several of that size are alive at a time."""
+_ROWS_OF_TOKENS = 512
+"""Short rows are taken several at a time, up to this many tokens, to make a program worth it."""
+
+
+_LONGEST_WHOLE_ROW = 1024
+_VMEM_BYTES = 56 * 2**20
+"""What a kernel may take of the VMEM of a v5p or a TPU7x core, 64 MiB; v5e and v6e have twice."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Sizes of the padded arrays and of the pieces a program works on."""
+
+    batch: int
+    length: int
+    """Padded to whole lanes."""
+    head_size: int
+    """Padded so that whole heads fill the lanes."""
+    num_heads: int
+    """Padded to a multiple of `heads`."""
+    heads: int
+    """Side by side in a program."""
+    rows: int
+    """Of the batch, in a program."""
+    queries: int
+    """Rows of the score tile in work."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Batch innermost: a head's bias stays while the batch passes by."""
+        return self.num_heads // self.heads, self.batch // self.rows
+
+    @property
+    def features(self) -> int:
+        """In a program: those of its heads."""
+        return self.heads * self.head_size
+
+    @property
+    def bias_bytes(self) -> int:
+        """Of the bias of a program's heads, in float32."""
+        return 4 * self.heads * self.length**2
+
+
+def tiles_for(batch: int, length: int, num_heads: int, head_size: int) -> Tiles:
+    """Tiles for arrays of these sizes."""
+    length = round_up(length, LANES)
+    head_size = padded_head_size(head_size)
+    heads = min(num_heads, max(1, LANES // head_size))
+    most_queries = max(LANES, _SCORES_AT_ONCE // length)
+    return Tiles(
+        batch=batch,
+        length=length,
+        head_size=head_size,
+        num_heads=round_up(num_heads, heads),
+        heads=heads,
+        rows=_largest_divisor(batch, _ROWS_OF_TOKENS // length),
+        queries=LANES * _largest_divisor(length // LANES, most_queries // LANES),
+    )
+
+
+def long_tiles_for(batch: int, length: int, num_heads: int, head_size: int, block: int) -> Tiles:
+    """Tiles for rows whose scores are worked on in blocks of `block` queries and keys."""
+    tiles = tiles_for(batch, length, num_heads, head_size)
+    return replace(tiles, length=round_up(length, block), rows=1, queries=block)
+
+
+def fits_one_tile(batch: int, length: int, num_heads: int, head_size: int, itemsize: int) -> bool:
+    """Whether whole rows of scores can be worked on; else they are cut (`long.py`)."""
+    tiles = tiles_for(batch, length, num_heads, head_size)
+    enough = backward_vmem_bytes(tiles, itemsize) <= _VMEM_BYTES
+    return tiles.length <= _LONGEST_WHOLE_ROW and enough
+
+
+def padded_head_size(head_size: int) -> int:
+    """The next power of two, or the next multiple of the lanes."""
+    if head_size >= LANES:
+        return round_up(head_size, LANES)
+    return int(2 ** math.ceil(math.log2(head_size)))
+
+
+def round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _largest_divisor(number: int, at_most: int) -> int:
+    return max((n for n in range(1, at_most + 1) if number % n == 0), default=1)
+
+
+def forward_vmem_bytes(tiles: Tiles, itemsize: int) -> int:
+    """An upper estimate of what a forward program needs: bias, rows in and out, scores in work."""
+    return tiles.bias_bytes + 2 * 4 * _row_bytes(tiles, itemsize) + 8 * _score_bytes(tiles)
+
+
+def backward_vmem_bytes(tiles: Tiles, itemsize: int) -> int:
+    """The same for a backward program, which also holds the bias's gradient, and that twice."""
+    sums = 4 * 4 * tiles.length * max(LANES, tiles.features)
+    rows = 2 * 7 * _row_bytes(tiles, itemsize)
+    return 3 * tiles.bias_bytes + rows + sums + 12 * _score_bytes(tiles)
+
+
+def _row_bytes(tiles: Tiles, itemsize: int) -> int:
+    return tiles.rows * tiles.length * max(LANES, tiles.features) * itemsize
+
+
+def _score_bytes(tiles: Tiles) -> int:
+    return 4 * tiles.queries * tiles.length
+
+
+def long_vmem_bytes(tiles: Tiles, itemsize: int, *, backward: bool) -> int:
+    """An upper estimate for the kernels over long rows: rows, positions and score tiles."""
+    row, tile = _row_bytes(tiles, itemsize), 4 * tiles.queries**2
+    positions = 2 * 2 * row
+    if not backward:
+        return 2 * 2 * row + positions + 12 * tile
+    sums, position_sums = 2 * 4 * row // itemsize, 2 * 2 * 4 * row // itemsize
+    return 2 * 4 * row + positions + sums + position_sums + 20 * tile
