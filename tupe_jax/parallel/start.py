@@ -48,13 +48,12 @@ def join(wish: Wish, wait_seconds: float) -> Processes:
         place.count,
         place.index,
         cluster_detection_method=place.cluster or "deactivate",
-        initialization_timeout=int(wait_seconds),
     )
     return processes
 
 
 def find_place(wish: Wish, wait_seconds: float) -> Place | None:
-    """This process's place among many, or None if it is alone."""
+    """The place of this process among many, or None if it is alone."""
     given = {
         "--coordinator or JAX_COORDINATOR_ADDRESS": wish.coordinator
         or os.environ.get("JAX_COORDINATOR_ADDRESS"),
@@ -109,7 +108,7 @@ def _from_cluster(wait_seconds: float) -> Place | None:
             f"process 0's host is not known to this one within {wait_seconds:g} s ({error}): "
             "the usual cause is that the command was not started there"
         ) from error
-    workers = getattr(cluster, "_get_worker_list_in_slice", list)()
+    workers: list[str] = getattr(cluster, "_get_worker_list_in_slice", list)()
     return Place(
         coordinator,
         count,

@@ -4,6 +4,7 @@ A process needs the rows that its devices hold. That is not simply one part for 
 the `tensor` axis spans processes, several of them hold the same rows and must read the same.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,7 +25,8 @@ def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> 
     """
     held: dict[int, tuple[int, int]] = {}
     starts = set()
-    for device, (rows, _) in sharding.devices_indices_map((batch_size, 1)).items():
+    indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
+    for device, (rows, _) in indices.items():
         start, stop, _ = rows.indices(batch_size)
         low, high = held.get(device.process_index, (start, stop))
         held[device.process_index] = (min(low, start), max(high, stop))
@@ -44,7 +46,7 @@ def global_batch(sharding: NamedSharding, rows_RxS: Rows, share: Share = Share()
     first = share.part * len(rows_RxS)
     shape = (share.parts * len(rows_RxS), rows_RxS.shape[1])
 
-    def on_device(index: tuple[slice, ...]) -> Any:
+    def on_device(index: Any) -> Rows:
         start, stop, _ = index[0].indices(shape[0])
         return rows_RxS[start - first : stop - first, index[1]]
 
