@@ -159,13 +159,16 @@ class Processes:
         self.abandon(f"failed: {type(error).__name__}: {_first_line(error)}", exit_code)
 
     def _end_here(self, reason: str, exit_code: int) -> None:
+        """Because of another process; process 0 passes the news on."""
         say(f"tupe: ended: {reason}")
-        self._tell_of_failure(reason, exit_code)
+        if self.index == 0:
+            self._tell_of_failure(reason, exit_code)
         _exit(exit_code)
 
     def _tell_of_failure(self, reason: str, exit_code: int) -> None:
         for connection in self._connections.values():
             self._send(connection, {"failed": reason, "code": exit_code})
+        time.sleep(0.3)  # a connection closed with something unread may lose what was sent last
 
 
 ALONE = Processes(0, (socket.gethostname(),), {})
@@ -182,7 +185,6 @@ def _first_line(error: BaseException) -> str:
 
 def _exit(exit_code: int) -> None:
     """End at once: JAX would first wait, for minutes, for processes that are gone."""
-    time.sleep(0.3)  # a connection closed with something unread may lose what was sent last
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

@@ -4,7 +4,7 @@ A process needs the rows that its devices hold. That is not simply one part for 
 the `tensor` axis spans processes, several of them hold the same rows and must read the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,27 +18,35 @@ Rows = NDArray[np.int32]
 
 
 def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> Share:
-    """The smallest equal part of every batch with all rows that the process's devices hold.
-
-    Rows of one process lie together in every mesh of `make_mesh`. Should they not, the parts are
-    larger: somebody then reads rows that it does not need, and never too few.
-    """
-    held: dict[int, tuple[int, int]] = {}
-    starts = set()
+    """The part of every batch that the process reads: all rows that its devices hold."""
     indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
+    held: dict[int, list[tuple[int, int]]] = {}
     for device, (rows, _) in indices.items():
-        start, stop, _ = rows.indices(batch_size)
-        low, high = held.get(device.process_index, (start, stop))
-        held[device.process_index] = (min(low, start), max(high, stop))
-        starts.add(start)
+        held.setdefault(device.process_index, []).append(rows.indices(batch_size)[:2])
+    return share_of_ranges(held, batch_size, process)
 
-    def fits(parts: int) -> bool:
+
+def share_of_ranges(
+    held: Mapping[int, Sequence[tuple[int, int]]], batch_size: int, process: int
+) -> Share:
+    """The smallest equal parts such that every process finds its rows in one; and which it is.
+
+    Where the rows of a process do not lie together, the parts are larger than they need be: it then
+    reads rows for nobody, but never too few.
+    """
+
+    def part(ranges: Sequence[tuple[int, int]], parts: int) -> int | None:
         size = batch_size // parts
-        return all(start // size == (stop - 1) // size for start, stop in held.values())
+        found = {row // size for start, stop in ranges for row in (start, stop - 1)}
+        return found.pop() if len(found) == 1 else None
 
-    shards = len(starts)
-    parts = next(n for n in range(shards, 0, -1) if shards % n == 0 and fits(n))
-    return Share(held[process][0] // (batch_size // parts), parts)
+    shards = len({start for ranges in held.values() for start, _ in ranges})
+    parts = next(
+        n
+        for n in range(shards, 0, -1)
+        if shards % n == 0 and all(part(ranges, n) is not None for ranges in held.values())
+    )
+    return Share(part(held[process], parts) or 0, parts)
 
 
 def global_batch(sharding: NamedSharding, rows_RxS: Rows, share: Share = Share()) -> jax.Array:  # noqa: B008

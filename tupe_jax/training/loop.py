@@ -148,7 +148,8 @@ def _pretrain(
 
     # ------------------------------------------------------------------ train
     unread: deque[tuple[int, Metrics]] = deque()
-    profile = closing.enter_context(Profile(config.train.profile_at, workdir / "profile"))
+    profiled = config.train.profile_at if processes.index == 0 else 0
+    profile = closing.enter_context(Profile(profiled, workdir / "profile"))
     spikes = SpikeDetector()
     valid_loss: float | None = None
 
