@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from tests.parallel.ports import free_port
 from tupe_jax.config_files import load_config
 from tupe_jax.data.make_vocabulary import make_vocabulary
 from tupe_jax.data.plan import Settings
@@ -118,11 +118,6 @@ def start_many(arguments, workdir, count, devices=1):
         )
         for index in range(count)
     ]
-
-
-def free_port():
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
 
 
 @dataclass(frozen=True)

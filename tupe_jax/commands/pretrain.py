@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tupe_jax.errors import UserError
+
 if TYPE_CHECKING:
     from tupe_jax.config import Config
     from tupe_jax.parallel.processes import Processes
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="quickstart", help="file or name (default quickstart)")
     parser.add_argument(
-        "--workdir", type=Path, help="where the run lives (default: runs/<name of the config>)"
+        "--workdir", help="where the run lives (default: runs/<name of the config>)"
     )
     parser.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 is found")
     parser.add_argument("--processes", type=int, metavar="N", help="how many make up the run")
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
 
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
-    workdir = arguments.workdir or Path("runs") / _name(arguments.config)
+    workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
     wish = Wish(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
@@ -108,6 +110,15 @@ def _stopped_before_training(processes: "Processes") -> int:
     print("stopped before training began; the same command starts again", file=sys.stderr)
     processes.abandon("was asked to stop before training began", STOPPED_EXIT_CODE)
     return STOPPED_EXIT_CODE
+
+
+def _workdir(given: str) -> Path:
+    if "://" in given:
+        raise UserError(
+            f"--workdir={given}: a work directory is a folder; mount the bucket (Cloud Storage "
+            "FUSE, mountpoint-s3) on every host and give the folder"
+        )
+    return Path(given)
 
 
 def _name(config: str) -> str:

@@ -127,16 +127,17 @@ def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) 
                 # One that has gone meanwhile may have been started again.
                 here = {i: known for i, known in here.items() if not known.connection.ended()}
                 if guest is not None and guest.index in here:
-                    raise UserError(
+                    reason = (
                         f"two processes say that they are process {guest.index}: on "
                         f"{here[guest.index].host} and on {guest.host}; give each its own --process"
                     )
+                    _refuse(guest, reason)
+                    raise UserError(reason)
                 if guest is not None:
                     here[guest.index] = guest
     except UserError as error:
         for guest in here.values():
-            with suppress(OSError):
-                guest.connection.send({"refused": str(error)})
+            _refuse(guest, str(error))
         raise
     hosts = (socket.gethostname(), *(here[i].host for i in range(1, place.count)))
     for guest in here.values():
@@ -173,17 +174,21 @@ def _next_guest(listener: socket.socket, place: Place) -> _Guest | None:
         index, count, host = hello["process"], hello["processes"], hello["host"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    trouble = None
+    guest, trouble = _Guest(index, host, connection), None
     if count != place.count:
         trouble = f"process {index} on {host} expects {count} processes, process 0 {place.count}"
     elif not 0 < index < count:
         trouble = f"there is no process {index} among {count}, as {host} has it"
     if trouble:
         reason = f"{trouble}; give all the same --processes and each its own --process"
-        with suppress(OSError):
-            connection.send({"refused": reason})
+        _refuse(guest, reason)
         raise UserError(reason)
-    return _Guest(index, host, connection)
+    return guest
+
+
+def _refuse(guest: _Guest, reason: str) -> None:
+    with suppress(OSError):
+        guest.connection.send({"refused": reason})
 
 
 def _missing(place: Place, here: Mapping[int, _Guest]) -> list[int]:
