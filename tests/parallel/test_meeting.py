@@ -54,7 +54,9 @@ def test_process_0_acts_while_the_others_wait():
 
 def test_a_difference_is_named_with_both_values_and_where():
     def act(processes):
-        processes.require_same({"seed": 1, "mesh.fsdp": 4 if processes.index == 2 else 2})
+        processes.require_same(
+            "settings", {"seed": 1, "mesh.fsdp": 4 if processes.index == 2 else 2}
+        )
 
     for error in together(3, act):
         assert "mesh.fsdp is 4 at process 2 (" in str(error)

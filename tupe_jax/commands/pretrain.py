@@ -77,7 +77,10 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
     from tupe_jax.training.workdir import open_workdir
 
-    processes.require_same({"tupe_jax": __version__, "jax": jax.__version__, **settings(config)})
+    processes.require_same(
+        "versions and settings",
+        {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
+    )
     open_workdir(workdir, processes)
     outcome = pretrain(config, workdir, stop, processes)
     if not outcome.finished:

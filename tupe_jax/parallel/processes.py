@@ -7,6 +7,7 @@ all others end at once with a line that names it, instead of waiting for it in t
 operation. The exit code is the failed one's own, or `LOST_EXIT_CODE`.
 """
 
+import json
 import os
 import socket
 import sys
@@ -42,9 +43,9 @@ class Processes:
         self._connections = connections
         self._news = threading.Condition()
         self._values: dict[str, dict[int, Json]] = {}
-        """At process 0: what came for a `gather`, by its name and by process."""
-        self._answers: dict[str, list[Json]] = {}
-        """Elsewhere: what process 0 has gathered."""
+        """At process 0: what came for a meeting point, by its name and by process."""
+        self._answers: dict[str, Json] = {}
+        """Elsewhere: what process 0 concluded from it."""
         self._left: set[int] = set()
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
@@ -62,13 +63,33 @@ class Processes:
         """Let process 0 do something while the others wait; return its result (JSON) to all."""
         if self.count == 1:
             return do()
-        result: T = self.gather(what, do() if self.index == 0 else None)[0]
+        result: T = self._meet_at(what, do() if self.index == 0 else None, lambda all_of: all_of[0])
         return result
 
     def gather(self, what: str, value: Json) -> list[Json]:
-        """Every process's value (JSON), for all. Who waits longer than a minute says for whom."""
-        if self.count == 1:
-            return [value]
+        """Every process's value (JSON, small), for all."""
+        values: list[Json] = self._meet_at(what, value, lambda all_of: all_of)
+        return values
+
+    def require_same(self, what: str, facts: Mapping[str, Json]) -> None:
+        """Fail in all processes if one of these facts is not the same in all."""
+
+        def difference(everywhere: list[Json]) -> str | None:
+            for name, expected in everywhere[0].items():
+                for index, here in enumerate(everywhere):
+                    if here.get(name) != expected:
+                        return (
+                            f"{name} is {here.get(name)} at {self.name(index)}, but {expected} at "
+                            f"{self.name(0)}: all processes of a run need the same"
+                        )
+            return None
+
+        if found := self._meet_at(f"comparing {what}", dict(facts), difference):
+            raise UserError(found)
+
+    def _meet_at(self, what: str, value: Json, conclude: Callable[[list[Json]], Json]) -> Json:
+        """All bring a value, process 0 concludes. Who waits more than a minute says for whom."""
+        value = json.loads(json.dumps(value))  # as the others see it
         if self.index:
             self._send(self._connections[0], {"for": what, "value": value})
             self._wait(what, lambda: [] if what in self._answers else [0])
@@ -76,25 +97,20 @@ class Processes:
         with self._news:
             self._values.setdefault(what, {})[0] = value
         self._wait(what, lambda: [i for i in range(self.count) if i not in self._values[what]])
-        values = [value for _, value in sorted(self._values.pop(what).items())]
+        result = conclude([value for _, value in sorted(self._values.pop(what).items())])
         for connection in self._connections.values():
-            self._send(connection, {"all": what, "values": values})
-        return values
-
-    def require_same(self, facts: Mapping[str, Json]) -> None:
-        """Fail in all processes if one of these facts is not the same in all."""
-        everywhere = self.gather(f"comparing {', '.join(facts)}", dict(facts))
-        for name, expected in everywhere[0].items():
-            for index, here in enumerate(everywhere):
-                if here[name] != expected:
-                    raise UserError(
-                        f"{name} is {here[name]} at {self.name(index)}, but {expected} at "
-                        f"{self.name(0)}: all processes of a run need the same"
-                    )
+            self._send(connection, {"all": what, "result": result})
+        return result
 
     def _send(self, connection: Connection, message: Json) -> None:
         with suppress(OSError):  # whoever has gone is noticed where its messages are awaited
             connection.send(message)
+
+    def _receive(self, connection: Connection) -> Json:
+        try:
+            return connection.receive()
+        except OSError:  # the host cannot be reached any more
+            return None
 
     def _wait(self, what: str, missing: Callable[[], list[int]]) -> None:
         began, notice = time.monotonic(), FIRST_NOTICE_SECONDS
@@ -108,12 +124,12 @@ class Processes:
 
     def _listen(self, peer: int, connection: Connection) -> None:
         """Runs in a thread of its own: the main one may be waiting for a device."""
-        while (message := connection.receive()) is not None:
+        while (message := self._receive(connection)) is not None:
             with self._news:
                 if "failed" in message:
                     self._end_here(message["failed"], message["code"])
                 elif "all" in message:
-                    self._answers[message["all"]] = message["values"]
+                    self._answers[message["all"]] = message["result"]
                     if message["all"] == _END:
                         self._left.add(peer)
                 else:

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tupe_jax.parallel.in_turn import in_turn
+
 
 class Stop(Protocol):
     """Says whether the run should stop."""
@@ -43,11 +45,10 @@ class _AgreedStop:
     def requested(self) -> bool:
         if not self._agreed:
             asked = np.array([self._stop.requested])
-            now = self._any(
-                jax.make_array_from_callback(
-                    (self._sharding.num_devices,), self._sharding, lambda _: asked
-                )
+            asked_all = jax.make_array_from_callback(
+                (self._sharding.num_devices,), self._sharding, lambda _: asked
             )
+            now = in_turn(self._any(asked_all))
             self._agreed = bool(now if self._before is None else self._before)
             self._before = now
         return self._agreed

@@ -25,6 +25,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.parallel.in_turn import in_turn
 from tupe_jax.parallel.mesh import batch_sharding, check_batch, make_mesh
 from tupe_jax.parallel.processes import ALONE, Processes
 from tupe_jax.training.agreed_stop import Stop, agreed_stop
@@ -89,7 +90,7 @@ def _pretrain(
     rows = batch_sharding(mesh)
     share = share_of_process(rows, config.train.batch_size, processes.index)
     corpus = open_corpus(config, workdir, vocabulary_path, share)
-    processes.require_same({f"data {name}": x for name, x in corpus.train.state().items()})
+    processes.require_same("data", {f"data {k}": v for k, v in corpus.train.state().items()})
     vocabulary_file = corpus.vocabulary.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
@@ -205,7 +206,7 @@ def _pretrain(
         profile.before(step)
         with speed.pause("data"):
             batch = global_batch(rows, corpus.train.next()["tokens"], share)
-        state, metrics = train_step(state, batch)
+        state, metrics = in_turn(train_step(state, batch))
         step += 1
         unread.append((step, metrics))
         progress.advance(step)
