@@ -78,7 +78,8 @@ def test_sigterm_to_one_stops_all_at_the_same_step(story):
     assert [process.code for process in story["stopped"]] == [STOPPED_EXIT_CODE] * 2
     first, second = story["stopped"]
     assert f"stopped at step {story['after'][-1]['step']}, saved" in first.err
-    assert "step" not in second.err  # process 0 alone speaks
+    assert "validation loss" in first.err
+    assert "loss" not in second.err  # process 0 alone speaks
 
 
 def test_when_one_dies_the_others_say_which_and_end(story):

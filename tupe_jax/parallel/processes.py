@@ -47,6 +47,8 @@ class Processes:
         self._answers: dict[str, Json] = {}
         """Elsewhere: what process 0 concluded from it."""
         self._left: set[int] = set()
+        self._ending = threading.Lock()
+        """Held by whoever ends this process; the ends of others that follow are no news."""
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
 
@@ -149,6 +151,7 @@ class Processes:
     def abandon(self, reason: str, exit_code: int) -> None:
         """End all processes, this one included: `reason` follows this one's name."""
         if self.count > 1:
+            self._ending.acquire()
             self._tell_of_failure(f"{self.name(self.index)} {reason}", exit_code)
             _exit(exit_code)
 
@@ -176,6 +179,8 @@ class Processes:
 
     def _end_here(self, reason: str, exit_code: int) -> None:
         """Because of another process; process 0 passes the news on."""
+        if not self._ending.acquire(blocking=False):
+            return
         say(f"tupe: ended: {reason}")
         if self.index == 0:
             self._tell_of_failure(reason, exit_code)
