@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -25,6 +27,7 @@ PROBING_WORDS = 16
 
 def summarise(run: Run, workdir: Path) -> str:
     """Draw the pictures, and return what there is to say."""
+    run = replace(run, model=_on_one_device(run.model))
     lines = read_metrics(workdir / METRICS_FILE)
     valid = next(line for line in reversed(lines) if "valid_loss" in line)
     counts_V = count_tokens([run.corpus.sample_NxS], run.model.config.vocab_size)
@@ -47,6 +50,15 @@ def summarise(run: Run, workdir: Path) -> str:
             f"in {workdir}: {LOSS_PICTURE}, {POSITION_PICTURE}, {METRICS_FILE}, checkpoints/",
         ]
     )
+
+
+def _on_one_device(model: MaskedLM) -> MaskedLM:
+    """Small programs follow here, one after the other; devices would wait for each other in each.
+
+    On CPUs, where programs may overtake one another, they could do so for ever.
+    """
+    graph, state = nnx.split(model)
+    return nnx.merge(graph, jax.device_put(jax.device_get(state), jax.local_devices()[0]))
 
 
 def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], str]:
