@@ -145,6 +145,8 @@ def _pretrain(
                 .lower(plan.abstract_sharded, tokens_BxS)
                 .compile()
             )
+        # Some networks (Gloo, of CPUs) do not wait half a minute for a process that compiles longer.
+        processes.gather("the compiled step", None)
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
