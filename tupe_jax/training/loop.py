@@ -145,7 +145,7 @@ def _pretrain(
                 .lower(plan.abstract_sharded, tokens_BxS)
                 .compile()
             )
-        # Some networks (Gloo, of CPUs) do not wait half a minute for a process that compiles longer.
+        # Gloo, between CPUs, waits half a minute for a process that compiles longer, and no more.
         processes.gather("the compiled step", None)
     speed.start_interval(step)
 
