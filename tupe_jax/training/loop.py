@@ -132,6 +132,8 @@ def _pretrain(
         progress.status("compiling")
         with speed.pause("compile"):
             train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
+        # Gloo, between CPUs, waits half a minute for a process that compiles longer, and no more.
+        processes.gather("the compiled step", None)
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
