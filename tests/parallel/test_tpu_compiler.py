@@ -12,6 +12,7 @@ from tupe_jax.recipes import from_config_dict
 from tupe_jax.training.for_target import ask, mesh_for, with_rows
 from tupe_jax.training.target_report import as_text
 
+pytest.importorskip("libtpu")
 pytestmark = pytest.mark.usefixtures("optimised")
 
 PROMISED = {

@@ -18,6 +18,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tupe_jax.parallel.estimate import PEAK_SHARE
+
 if TYPE_CHECKING:
     from tupe_jax.training.for_target import Answer
 
@@ -34,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peak-share",
         type=float,
-        default=0.4,
-        help="share of the peak FLOP/s to assume for the estimate (default: 0.4)",
+        default=PEAK_SHARE,
+        help=f"share of the peak FLOP/s to assume for the estimate (default: {PEAK_SHARE})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -74,7 +74,7 @@ def on_mesh(
         part,
         in_specs=(tokens, tokens, tokens, bias_specs, PartitionSpec(batch, None), whole),
         out_specs=tokens,
-        axis_names=set(free),
+        axis_names=set(mesh.auto_axes),  # the TPU compiler wants a kernel to be told of all axes
         check_vma=False,  # Pallas kernels do not say along which axes their outputs vary
     )(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_word_BxS, seed)
     return out
