@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
@@ -99,7 +98,7 @@ def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float) -> j
 
 def gelu(x: jax.Array) -> jax.Array:
     """X Phi(x), exactly. By erf: `jax.nn.gelu` has erfc, which costs twice as much on CPUs."""
-    return x * (0.5 + 0.5 * jax.lax.erf(x * np.sqrt(0.5, dtype=x.dtype)))
+    return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
