@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tupe_jax.bench.timing import Work
 from tupe_jax.config import Config
 from tupe_jax.data.vocabulary import SPECIAL_PIECES
+from tupe_jax.kernels.sharded import Bias
 from tupe_jax.model.flops import attention_flops_per_token, flops_per_token
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import batch_sharding, make_mesh
@@ -91,7 +92,7 @@ def attention_alone(config: Config) -> Work:
     shared = model.encoder.shared_inputs(tokens_BxS)
     x_BxSxD = model.encoder.embed(tokens_BxS)
 
-    def loss(layer: Any, bias: Any, x_BxSxD: jax.Array) -> jax.Array:
+    def loss(layer: Any, bias: Bias, x_BxSxD: jax.Array) -> jax.Array:
         attention = nnx.merge(layers_graph, layer).attention
         inputs = dataclasses.replace(shared, bias=bias)
         return attention(x_BxSxD, inputs, jax.random.key(0)).astype(jnp.float32).sum()

@@ -73,7 +73,7 @@ class SelfAttention(nnx.Module):
         self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
     ) -> jax.Array:
         """Attention by a kernel, for encodings without terms that need the words."""
-        q, k, v = self._project(x_BxSxD)
+        q, k, v = self._project_apart(x_BxSxD)
         q, k = self.positions.queries_keys(shared.once, q, k)
         bias = self._bias(x_BxSxD.shape[1], shared)
         return on_mesh(attend, q, k, v, bias, shared.is_word_BxS, seed)
@@ -90,6 +90,19 @@ class SelfAttention(nnx.Module):
         qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
         q, k, v = (x.squeeze(2) for x in jnp.split(qkv_BxSx3xHxd, 3, axis=2))
         return q, k, v
+
+    def _project_apart(self, x_BxSxD: jax.Array) -> list[jax.Array]:
+        """The same by three products of plain matrices.
+
+        Each result lies in memory as the kernel reads it, the heads side by side. Cut from one
+        product, or with heads of 64 as an axis, it would have to be copied.
+        """
+        B, S, D = x_BxSxD.shape
+        _, H, d = self.query_key_value.bias.shape
+        kernel_Dx3xF = self.query_key_value.kernel[...].astype(self.config.dtype).reshape(D, 3, -1)
+        bias_3xF = self.query_key_value.bias[...].astype(self.config.dtype).reshape(3, -1)
+        parts = (x_BxSxD @ kernel_Dx3xF[:, n] + bias_3xF[n] for n in range(3))
+        return [constrain(x.reshape(B, S, H, d), "batch", None, "heads", None) for x in parts]
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
