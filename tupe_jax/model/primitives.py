@@ -97,7 +97,7 @@ def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float) -> j
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """The exact GELU, x Phi(x). By erf: `jax.nn.gelu` has erfc, which costs twice as much on CPUs."""
+    """The exact GELU, x Phi(x), by erf: `jax.nn.gelu` has erfc, twice as expensive on CPUs."""
     return x * (0.5 + 0.5 * jax.lax.erf(x * 0.5**0.5))
 
 
