@@ -10,9 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tupe_jax.errors import UserError
-
-USER_ERROR_EXIT_CODE = 2
+from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
 
 
 @dataclass(frozen=True)

@@ -6,3 +6,6 @@ class UserError(ValueError):
 
     The command line prints the line and exits with code 2; everything else keeps its traceback.
     """
+
+
+USER_ERROR_EXIT_CODE = 2

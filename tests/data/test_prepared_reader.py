@@ -207,9 +207,9 @@ def test_the_state_of_another_folder_is_refused(
 
 
 def test_a_batch_that_cannot_be_shared_names_both_numbers(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"batch of 8 rows .* 3 processes"):
+    with pytest.raises(UserError, match=r"batch of 8 rows .* 3 parts"):
         reader_of(folder, Share(0, 3))
-    with pytest.raises(UserError, match="no process 2 among 2"):
+    with pytest.raises(UserError, match="no part 2 among 2"):
         Share(2, 2)
 
 

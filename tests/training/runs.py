@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from tests.parallel.ports import free_port
 from tupe_jax.config_files import load_config
 from tupe_jax.data.make_vocabulary import make_vocabulary
 from tupe_jax.data.plan import Settings
@@ -89,7 +91,7 @@ def run_here(arguments, workdir, stop=None):
 
 
 def start_elsewhere(arguments, workdir, devices=1):
-    """`tupe pretrain` as a process of its own."""
+    """`tupe pretrain` as a process of its own, with so many devices."""
     environment = {
         **os.environ,
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
@@ -103,6 +105,37 @@ def start_elsewhere(arguments, workdir, devices=1):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def start_many(arguments, workdir, count, devices=1):
+    """One run of several processes on this machine."""
+    coordinator = f"--coordinator=localhost:{free_port()}"
+    return [
+        start_elsewhere(
+            [*arguments, coordinator, f"--processes={count}", f"--process={index}"],
+            workdir,
+            devices,
+        )
+        for index in range(count)
+    ]
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+def end_all(processes, number=None):
+    """Send all of them a signal, if any is given, and wait for their ends."""
+    for process in processes if number else ():
+        process.send_signal(number)
+    return [Ended(p.wait(), *said) for p, said in [(p, p.communicate()) for p in processes]]
+
+
+def mesh(**sizes):
+    return [f"--config.mesh.{axis}={size}" for axis, size in sizes.items()]
 
 
 TIMING = {"tokens_per_second", "goodput", "mfu"}

@@ -8,65 +8,123 @@ A config is a file or the name of a shipped one, with `:form`; any of its settin
 --config.section.key=value. Vocabulary and rows are made in the work directory if the config names
 none. The same command goes on from the newest checkpoint; SIGTERM or Ctrl-C saves first and exits
 with code 75.
+
+One run in several processes, here or on several hosts: the same command in each, with
+--coordinator=host:port (of process 0), --processes=N and --process=0 .. N-1, or without them on
+TPU pods, under SLURM and Open MPI. They need a work directory that all see. If one fails or
+dies, all end.
 """
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tupe_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from tupe_jax.config import Config
+    from tupe_jax.parallel.processes import Processes
+    from tupe_jax.training.stop_signal import StopSignal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="quickstart", help="file or name (default quickstart)")
     parser.add_argument(
-        "--workdir", type=Path, help="where the run lives (default: runs/<name of the config>)"
+        "--workdir", help="where the run lives (default: runs/<name of the config>)"
+    )
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 is found")
+    parser.add_argument("--processes", type=int, metavar="N", help="how many make up the run")
+    parser.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long to wait for the other processes (default 300)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config_files import load_config
+    from tupe_jax.parallel.processes import ALONE
+    from tupe_jax.parallel.start import Wish, join
     from tupe_jax.recipes import from_config_dict
-    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
 
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
-    workdir = arguments.workdir or Path("runs") / _name(arguments.config)
+    workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
+    wish = Wish(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
-            _make_writable(workdir)
-            from tupe_jax.training.loop import pretrain
-
-            outcome = pretrain(config, workdir, stop)
+            processes = join(wish, arguments.wait)
         except StopBeforeTraining:
-            print("stopped before training began; the same command starts again", file=sys.stderr)
-            return STOPPED_EXIT_CODE
-        if not outcome.finished:
+            return _stopped_before_training(ALONE)
+        with processes:
+            try:
+                return _run(config, workdir, stop, processes)
+            except StopBeforeTraining:
+                return _stopped_before_training(processes)
+
+
+def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Processes") -> int:
+    import jax
+
+    from tupe_jax import __version__
+    from tupe_jax.training.changed_config import settings
+    from tupe_jax.training.loop import pretrain
+    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+    from tupe_jax.training.workdir import open_workdir
+
+    processes.require_same(
+        "versions and settings",
+        {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
+    )
+    open_workdir(workdir, processes)
+    outcome = pretrain(config, workdir, stop, processes)
+    if not outcome.finished:
+        if processes.index == 0:
             print(
                 f"stopped at step {outcome.step}, saved; the same command goes on", file=sys.stderr
             )
-            return STOPPED_EXIT_CODE
+        return STOPPED_EXIT_CODE
+
+    def summary() -> None:
+        from tupe_jax.interop.arrays import model_from
+        from tupe_jax.training.checkpoint import load_for_use
         from tupe_jax.training.summary import summarise
 
         if outcome.went_on_from == outcome.step:
             print(f"finished already: {outcome.step} steps; for more, train in a new --workdir")
-        print(summarise(outcome, workdir))
+        shown = outcome
+        if processes.count > 1:  # no process has all the weights, but the last checkpoint does
+            saved = load_for_use(workdir)
+            shown = replace(outcome, model=model_from(config.model, {}, lambda _: saved.params))
+        print(summarise(shown, workdir))
+
+    processes.first("the summary", summary)
     return 0
+
+
+def _stopped_before_training(processes: "Processes") -> int:
+    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+
+    print("stopped before training began; the same command starts again", file=sys.stderr)
+    processes.abandon("was asked to stop before training began", STOPPED_EXIT_CODE)
+    return STOPPED_EXIT_CODE
+
+
+def _workdir(given: str) -> Path:
+    if "://" in given:
+        raise UserError(
+            f"--workdir={given}: a work directory is a folder; mount the bucket (Cloud Storage "
+            "FUSE, mountpoint-s3) on every host and give the folder"
+        )
+    return Path(given)
 
 
 def _name(config: str) -> str:
     """quickstart, or tupe_r-tiny of configs/tupe_r.py:tiny."""
     file, _, form = config.partition(":")
     return f"{Path(file).stem}-{form}" if form else Path(file).stem
-
-
-def _make_writable(workdir: Path) -> None:
-    """Fail before the work, not after it."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(
-            f"cannot write to {workdir}: {error.strerror}; choose another --workdir"
-        ) from error

@@ -64,7 +64,7 @@ class LiveReader:
         self._length = length
         self._seed = seed
         share_rows = share.rows(batch_size)
-        first = share.process_index * share_rows
+        first = share.part * share_rows
         self._slice = slice(first, first + share_rows)
         self._stream = {
             "reader": "live",

@@ -66,7 +66,7 @@ class PreparedReader:
             .repeat()
             .batch(share.rows(batch_size), drop_remainder=True, batch_fn=source.read)
         )
-        share_of_each = batches[share.process_index :: share.process_count]
+        share_of_each = batches[share.part :: share.parts]
         self._batches = iter(share_of_each.to_iter_dataset(PREFETCH))
 
     def next(self) -> Batch:

@@ -26,7 +26,7 @@ class Reader(Protocol):
     def next(self) -> Batch:
         """Return this process's rows of the next global batch: `tokens` `[rows, length]`.
 
-        `jax.make_array_from_process_local_data` makes the global array of them.
+        `tupe_jax.training.batches` says which those are, and makes the global array of them.
         """
 
     def state(self) -> State:
@@ -38,23 +38,26 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows of a global batch one process reads: the contiguous slice of its number."""
+    """Which rows of a global batch one process reads: one of equal, contiguous parts.
 
-    process_index: int = 0
-    process_count: int = 1
+    Processes whose devices hold the same rows read the same part.
+    """
+
+    part: int = 0
+    parts: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.process_index < self.process_count:
-            raise UserError(f"no process {self.process_index} among {self.process_count} processes")
+        if not 0 <= self.part < self.parts:
+            raise UserError(f"no part {self.part} among {self.parts} parts of a batch")
 
     def rows(self, batch_size: int) -> int:
-        """Return how many rows of a global batch each process reads."""
-        if batch_size < 1 or batch_size % self.process_count:
+        """Return how many rows of a global batch a part has."""
+        if batch_size < 1 or batch_size % self.parts:
             raise UserError(
-                f"a global batch of {batch_size} rows cannot be split evenly over "
-                f"{self.process_count} processes; choose a multiple of {self.process_count}"
+                f"a global batch of {batch_size} rows cannot be split evenly into "
+                f"{self.parts} parts; choose a multiple of {self.parts}"
             )
-        return batch_size // self.process_count
+        return batch_size // self.parts
 
 
 def spread_seed(seed: int, *more: int) -> int:

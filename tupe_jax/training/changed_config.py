@@ -42,7 +42,7 @@ def check_unchanged(saved: Mapping[str, Any] | None, config: Config) -> None:
     """Fail if a work directory was begun with other settings."""
     if saved is None:
         return
-    before, now = dict(_flat(saved)), dict(_flat(asdict(config)))
+    before, now = dict(_flat(saved)), settings(config)
     changed = [
         f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())
@@ -53,6 +53,11 @@ def check_unchanged(saved: Mapping[str, Any] | None, config: Config) -> None:
             f"this work directory was begun with other settings: {'; '.join(changed)}. "
             "Go on with the old ones, or give a new --workdir"
         )
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Every setting by its full name, such as `optimizer.warmup`, as JSON has it."""
+    return dict(_flat(asdict(config)))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
@@ -73,7 +74,7 @@ class Checkpoints:
                     self._valid_losses[about.step] = about.valid_loss
 
     def due(self, step: int) -> bool:
-        """Whether this step should be saved: every so many, at listed steps, and before preemption.
+        """Whether this step should be saved: every so many, and at listed steps.
 
         Called at every step, it also is the place where a failed save is told of soonest.
         """
@@ -138,8 +139,9 @@ class Checkpoints:
         damaged: list[tuple[epath.Path, DamagedError]] = []
         for directory in self._newest_first():
             try:
-                about = checkpoint_directory.read_about(directory)
-                vocabulary = checkpoint_directory.read_vocabulary(directory, about)
+                with checkpoint_directory.all_or_none():
+                    about = checkpoint_directory.read_about(directory)
+                    vocabulary = checkpoint_directory.read_vocabulary(directory, about)
                 state = checkpoint_directory.read_state(directory, about, abstract_state)
             except DamagedError as damage:
                 damaged.append((directory, damage))
@@ -172,13 +174,14 @@ class Checkpoints:
                     [
                         policies.FixedIntervalPolicy(settings.every),
                         policies.SpecificStepsPolicy(settings.keep_steps),
-                        policies.PreemptionCheckpointingPolicy(),
                     ]
                 ),
                 preservation_policy=policies.AnyPreservationPolicy(kept),
                 cleanup_tmp_directories=True,
                 # Orbax would stop here at a damaged checkpoint's metadata; we read our own.
                 lightweight_initialize=True,
+                # Which checkpoints there are is what process 0 sees, for all.
+                single_host_load_and_broadcast=jax.process_count() > 1,
             ),
         )
 

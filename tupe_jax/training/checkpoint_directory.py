@@ -168,15 +168,8 @@ def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
         )
         for name, array in wanted.items()
     }
-    # Each process reads its own part. They must agree before the next collective operation: one
-    # that went on to an older checkpoint alone would leave the others waiting.
-    arrays, damage = {}, None
-    try:
+    with all_or_none():  # each process reads its own part
         arrays = _read_arrays(directory, restore_args)
-    except DamagedError as error:
-        damage = error
-    if ocp.multihost.global_max([int(damage is not None)])[0]:
-        raise damage or DamagedError("another process cannot read its part of the arrays")
     _check_bits(about, arrays)
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
 
@@ -226,6 +219,25 @@ def _check_same_arrays(
             + f" (and {len(different) - 1} more differ)" * (len(different) > 1)
             + "; go on with the config it was made with, or choose another work directory"
         )
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """If one process finds damage, all do.
+
+    They must agree before the next collective operation: one that went on to an older checkpoint
+    alone would leave the others waiting.
+    """
+    damage = None
+    try:
+        yield
+    except DamagedError as error:
+        damage = error
+    damaged = int(damage is not None)
+    if jax.process_count() > 1:
+        damaged = ocp.multihost.global_max([damaged])[0]
+    if damaged:
+        raise damage or DamagedError("another process cannot read its part of it")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,40 +33,47 @@ class Corpus:
 SAMPLE_ROWS = 4096
 
 
-def open_corpus(
+def make_corpus(
     config: Config,
     workdir: Path,
     saved_vocabulary: bytes | None,
     say: Callable[[str], None],
-) -> Corpus:
-    """Open the data of a config; make the vocabulary and the rows if they are not there.
+) -> Path:
+    """Make what is not there, vocabulary and rows, and return where the vocabulary is.
 
     `saved_vocabulary` is that of a checkpoint to go on from, used where the file has gone.
     """
-    vocabulary = _vocabulary(config, workdir, saved_vocabulary, say)
+    path = _vocabulary(config, workdir, saved_vocabulary, say)
+    if config.data.reader == "prepared" and not config.data.prepared:
+        _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER, say)
+    return path
+
+
+def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Share) -> Corpus:
+    """Open the data of a config; of each training batch, the share of this process."""
+    vocabulary = Vocabulary.load(vocabulary_path)
     if vocabulary.size != config.model.vocab_size:
         raise UserError(
             f"{vocabulary.path} has {vocabulary.size} pieces, but model.vocab_size="
             f"{config.model.vocab_size}; set --config.model.vocab_size={vocabulary.size}"
         )
-    share = Share(jax.process_index(), jax.process_count())
     if config.data.reader == "live":
         return _live(config, vocabulary, share)
-    return _prepared(config, vocabulary, workdir, share, say)
+    return _prepared(config, vocabulary, workdir, share)
 
 
 def _vocabulary(
     config: Config, workdir: Path, saved: bytes | None, say: Callable[[str], None]
-) -> Vocabulary:
+) -> Path:
     path = workdir / DATA_FOLDER / VOCABULARY_FILE
     given = Path(config.data.vocabulary) if config.data.vocabulary else path
     if saved is not None and not given.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with complete_file(path) as unfinished:
             unfinished.write_bytes(saved)
-        return Vocabulary.load(path)
+        return path
     if config.data.vocabulary:
-        return Vocabulary.load(given)
+        return given
     if not path.exists():
         from tupe_jax.data.make_vocabulary import make_vocabulary
 
@@ -80,22 +86,14 @@ def _vocabulary(
             cleaning=parse_cleaning(config.data.cleaning),
             seed=config.seed,
         )
-    return Vocabulary.load(path)
+    return path
 
 
-def _prepared(
-    config: Config,
-    vocabulary: Vocabulary,
-    workdir: Path,
-    share: Share,
-    say: Callable[[str], None],
-) -> Corpus:
+def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Share) -> Corpus:
     from tupe_jax.data.prepared_reader import PreparedReader, ShardedRows
-    from tupe_jax.data.rows import INDEX_FILE, read_index
+    from tupe_jax.data.rows import read_index
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
-    if not config.data.prepared and not (folder / INDEX_FILE).exists():
-        _prepare(config, vocabulary, folder, say)
     index = read_index(folder)
     if index.length != config.data.length:
         raise UserError(
@@ -125,18 +123,19 @@ def _prepared(
     )
 
 
-def _prepare(
-    config: Config, vocabulary: Vocabulary, folder: Path, say: Callable[[str], None]
-) -> None:
+def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str], None]) -> None:
     import os
 
     from tupe_jax.data.plan import Settings
     from tupe_jax.data.prepare import prepare
+    from tupe_jax.data.rows import INDEX_FILE
 
+    if (folder / INDEX_FILE).exists():
+        return
     say(f"preparing rows of {config.data.length} tokens of {config.data.task}")
     settings = Settings(
         task=config.data.task,
-        vocabulary=vocabulary.path,
+        vocabulary=vocabulary,
         length=config.data.length,
         cleaning=parse_cleaning(config.data.cleaning),
         seed=config.seed,

@@ -14,7 +14,9 @@ from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
 from tupe_jax.objectives.masking import MaskedRows
+from tupe_jax.parallel.in_turn import in_turn
 from tupe_jax.parallel.mesh import batch_sharding
+from tupe_jax.training.batches import global_batch
 from tupe_jax.training.state import Params, random_key
 from tupe_jax.training.step import Mask
 
@@ -55,9 +57,9 @@ class Validation:
         for number, tokens_BxS in enumerate(self._batches):
             if stop_requested():
                 return None
-            tokens = jax.make_array_from_process_local_data(batch_sharding(self._mesh), tokens_BxS)
+            tokens = global_batch(batch_sharding(self._mesh), tokens_BxS)
             with jax.set_mesh(self._mesh):
-                sums = self._sums_of(params, tokens, jnp.int32(number))
+                sums = in_turn(self._sums_of(params, tokens, jnp.int32(number)))
             totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
         return {
             "valid_loss": float(totals.loss / totals.weight),

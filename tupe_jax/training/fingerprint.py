@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tupe_jax.parallel.in_turn import in_turn
+
 GOLDEN_RATIO = 0x9E3779B9
 
 
@@ -17,7 +19,7 @@ def fingerprints(arrays: Mapping[str, Any]) -> dict[str, int]:
     """
     # One call per array: arrays of one shape share a compilation, and all of them are under way
     # before the first number is waited for.
-    values = jax.device_get([_fingerprint(array) for array in arrays.values()])
+    values = jax.device_get([in_turn(_fingerprint(array)) for array in arrays.values()])
     return {name: int(value) for name, value in zip(arrays, values, strict=True)}
 
 

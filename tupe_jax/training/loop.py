@@ -25,11 +25,15 @@ from tupe_jax.errors import UserError
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.parallel.in_turn import in_turn
 from tupe_jax.parallel.mesh import batch_sharding, check_batch, make_mesh
+from tupe_jax.parallel.processes import ALONE, Processes
+from tupe_jax.training.agreed_stop import Stop, agreed_stop
+from tupe_jax.training.batches import global_batch, share_of_process
 from tupe_jax.training.changed_config import check_begun_with, check_unchanged
 from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
 from tupe_jax.training.checkpoint import Checkpoints
-from tupe_jax.training.corpus import Corpus, open_corpus
+from tupe_jax.training.corpus import Corpus, make_corpus, open_corpus
 from tupe_jax.training.durations import in_steps
 from tupe_jax.training.evaluate import Validation
 from tupe_jax.training.metrics import METRICS_FILE, MetricWriter
@@ -42,7 +46,6 @@ from tupe_jax.training.speed import Speedometer
 from tupe_jax.training.spikes import SpikeDetector
 from tupe_jax.training.state import Params, TrainState, plan_state
 from tupe_jax.training.step import Mask, Metrics, make_train_step
-from tupe_jax.training.stop_signal import StopSignal
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,15 @@ class Run:
     validation: Validation
 
 
-def pretrain(config: Config, workdir: Path, stop: StopSignal) -> Run:
+def pretrain(config: Config, workdir: Path, stop: Stop, processes: Processes = ALONE) -> Run:
     """Train from the newest checkpoint in the work directory, or from the start, to the end."""
     with ExitStack() as closing:  # whatever happens, a save under way is completed
-        return _pretrain(config, workdir, stop, closing)
+        return _pretrain(config, workdir, stop, processes, closing)
 
 
-def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStack) -> Run:
+def _pretrain(
+    config: Config, workdir: Path, stop: Stop, processes: Processes, closing: ExitStack
+) -> Run:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
     check_batch(config.train.batch_size, config.train.accumulate, mesh)
@@ -74,9 +79,18 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
     plan = plan_state(config, mesh)
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
     closing.callback(checkpoints.close)
-    check_unchanged(checkpoints.peek_config(), config)
-    check_begun_with(workdir, config)
-    corpus = open_corpus(config, workdir, checkpoints.peek_vocabulary(), _say)
+
+    def begin() -> str:
+        """What one process does for all: refuse another config, make what data is missing."""
+        check_unchanged(checkpoints.peek_config(), config)
+        check_begun_with(workdir, config)
+        return str(make_corpus(config, workdir, checkpoints.peek_vocabulary(), _say))
+
+    vocabulary_path = Path(processes.first("vocabulary and rows", begin))
+    rows = batch_sharding(mesh)
+    share = share_of_process(rows, config.train.batch_size, processes.index)
+    corpus = open_corpus(config, workdir, vocabulary_path, share)
+    processes.require_same("data", {f"data {k}": v for k, v in corpus.train.state().items()})
     vocabulary_file = corpus.vocabulary.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
@@ -97,8 +111,10 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
         corpus.train.restore(restored.data)
     writer.truncate_after(step)
     began = saved = step
-    evaluated = _last_evaluation(workdir)  # a stop may have come before the one of this step
+    # A stop may have come before the evaluation of this step.
+    evaluated = processes.first("last evaluation", lambda: _last_evaluation(workdir))
     stop.has_state = True
+    stop = agreed_stop(stop, mesh)
 
     # ------------------------------------------------------------------ compile
     progress = Progress(config.train.steps, start=step)
@@ -114,7 +130,6 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
         device_kind=jax.devices()[0].device_kind,
         devices=jax.device_count(),
     )
-    rows = batch_sharding(mesh)
     tokens_BxS = jax.ShapeDtypeStruct(
         (config.train.batch_size, config.data.length), np.int32, sharding=rows
     )
@@ -130,11 +145,14 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
                 .lower(plan.abstract_sharded, tokens_BxS)
                 .compile()
             )
+        # Gloo, between CPUs, waits half a minute for a process that compiles longer, and no more.
+        processes.gather("the compiled step", None)
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
     unread: deque[tuple[int, Metrics]] = deque()
-    profile = closing.enter_context(Profile(config.train.profile_at, workdir / "profile"))
+    profiled = config.train.profile_at if processes.index == 0 else 0
+    profile = closing.enter_context(Profile(profiled, workdir / "profile"))
     spikes = SpikeDetector()
     valid_loss: float | None = None
 
@@ -189,8 +207,8 @@ def _pretrain(config: Config, workdir: Path, stop: StopSignal, closing: ExitStac
     while step < config.train.steps and not stop.requested:
         profile.before(step)
         with speed.pause("data"):
-            batch = jax.make_array_from_process_local_data(rows, corpus.train.next()["tokens"])
-        state, metrics = train_step(state, batch)
+            batch = global_batch(rows, corpus.train.next()["tokens"], share)
+        state, metrics = in_turn(train_step(state, batch))
         step += 1
         unread.append((step, metrics))
         progress.advance(step)

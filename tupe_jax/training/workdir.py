@@ -1,0 +1,49 @@
+"""The work directory: one folder that all processes of a run can write to and see."""
+
+import secrets
+import time
+from pathlib import Path
+
+from tupe_jax.errors import UserError
+from tupe_jax.parallel.processes import Processes
+
+# Network file systems remember for seconds that a file was not there.
+VISIBLE_SECONDS = 10.0
+
+
+def open_workdir(workdir: Path, processes: Processes) -> None:
+    """Make it, and fail now rather than after the work if it cannot be used by all."""
+    probe = workdir / f".writable-{processes.index}"
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {workdir}: {error.strerror}; choose another --workdir"
+        ) from error
+    if processes.count > 1:
+        _check_shared(workdir, processes)
+
+
+def _check_shared(workdir: Path, processes: Processes) -> None:
+    """Process 0 leaves a file with a fresh name, which all others must find."""
+
+    def leave() -> str:
+        sign = workdir / f".shared-{secrets.token_hex(8)}"
+        sign.touch()
+        return sign.name
+
+    sign = workdir / processes.first("a look at the work directory", leave)
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not (seen := sign.exists()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    blind = [i for i, saw in enumerate(processes.gather("the same look", seen)) if not saw]
+    if processes.index == 0:
+        sign.unlink()
+    if blind:
+        names = ", ".join(processes.name(i) for i in blind[:8])
+        raise UserError(
+            f"{workdir.absolute()} of {processes.name(0)} is another folder at {names}: "
+            "give a --workdir on a file system that all processes share"
+        )
