@@ -5,6 +5,8 @@ The platform is that of the devices a program is compiled for, which need not be
 
 import dataclasses
 
+import jax
+
 from tupe_jax.config import ModelConfig
 from tupe_jax.kernels.choice import Choice, choose
 from tupe_jax.model.positions import encodings
@@ -17,6 +19,13 @@ def resolve(config: ModelConfig, platform: str) -> ModelConfig:
         config = dataclasses.replace(config, layer_loop="unroll" if platform == "cpu" else "scan")
     attention = attention_choice(config, platform).implementation
     return dataclasses.replace(config, attention_implementation=attention)
+
+
+def resolved_here(config: ModelConfig) -> ModelConfig:
+    """The config of a model that runs in this process, unless it was resolved for other devices."""
+    if "auto" in (config.layer_loop, config.attention_implementation):
+        return resolve(config, jax.default_backend())
+    return config
 
 
 def attention_choice(config: ModelConfig, platform: str) -> Choice:

@@ -3,10 +3,15 @@
 import json
 import time
 
+import jax
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tupe_jax.cli import main
+from tupe_jax.config import MeshConfig
 from tupe_jax.config_files import load_config
+from tupe_jax.parallel.collectives import Collective, read_collectives
+from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.parallel.targets import parse_target
 from tupe_jax.recipes import from_config_dict
 from tupe_jax.training.for_target import ask, mesh_for, with_rows
@@ -104,3 +109,20 @@ def test_a_config_that_does_not_fit_says_by_how_much():
     assert f"does not fit, by {-too_much.spare_bytes:,} bytes" in page
     # 4 M rows of 64 tokens: one array of them has 1 GB for each byte of an element and feature
     assert -too_much.spare_bytes > 100 * 2**30
+
+
+def test_what_slices_do_together_goes_over_the_network():
+    """A sum over 2 x 4 chips: within each slice, then, by each chip a quarter of it, between."""
+    mesh = make_mesh(MeshConfig(), parse_target("v5e:2x2").devices(slices=2))
+    everywhere = PartitionSpec(("slice", "data"))
+    summed = jax.shard_map(
+        lambda x: jax.lax.psum(x, ("slice", "data")),
+        mesh=mesh,
+        in_specs=everywhere,
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    x = jax.ShapeDtypeStruct((8, 1024, 1024), "float32", sharding=NamedSharding(mesh, everywhere))
+    text = jax.jit(summed).lower(x).compile().as_text()
+    far = [c for c in read_collectives(text, [0] * 4 + [1] * 4) if c.neighbours < c.members]
+    assert far == [Collective("all-reduce", 1, members=2, neighbours=1, array_bytes=2**20)]

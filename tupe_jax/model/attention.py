@@ -20,7 +20,7 @@ from tupe_jax.kernels.tiles import fits_one_tile
 from tupe_jax.logical_axes import constrain
 from tupe_jax.model.positions import LayerPositions, encodings, logit_scale, sum_of
 from tupe_jax.model.primitives import Axis, Linear
-from tupe_jax.platform import resolve
+from tupe_jax.platform import resolved_here
 
 
 @jax.tree_util.register_dataclass
@@ -54,8 +54,7 @@ class SelfAttention(nnx.Module):
         # Dropout is a function of this seed and of a weight's place, alike in all implementations.
         rate, scale = self.config.attention_dropout, logit_scale(self.config)
         seed = None if key is None or rate == 0 else jax.random.bits(key)
-        # Whoever compiles for other devices than this process's has resolved the config before.
-        chosen = resolve(self.config, jax.default_backend()).attention_implementation
+        chosen = resolved_here(self.config).attention_implementation
         if chosen == "pallas" and has_kernel(self.config, shared.bias, *x_BxSxD.shape[:2]):
             kernel = long_attention if isinstance(shared.bias, FactoredBias) else fused_attention
             out_BxSxHxd = self._fused(
@@ -130,7 +129,7 @@ def with_padding(is_word_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Ar
 
 def wants_factors(config: ModelConfig, batch: int, length: int) -> bool:
     """Whether a bias is best not made as [H, S, S]: for the kernel that builds it in its tiles."""
-    chosen = resolve(config, jax.default_backend()).attention_implementation
+    chosen = resolved_here(config).attention_implementation
     has_factors = not any(encoding.bias for encoding in encodings(config).values())
     return chosen == "pallas" and has_factors and not _fits(config, batch, length)
 

@@ -23,7 +23,7 @@ from tupe_jax.model.primitives import (
     normal,
     split_key,
 )
-from tupe_jax.platform import resolve
+from tupe_jax.platform import resolved_here
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
     "none": None,  # keep everything: fastest, most memory
@@ -201,8 +201,7 @@ def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
 
 
 def _unroll(config: ModelConfig) -> bool:
-    # Whoever compiles for other devices than this process's has resolved the config before.
-    return resolve(config, jax.default_backend()).layer_loop == "unroll"
+    return resolved_here(config).layer_loop == "unroll"
 
 
 def check_ids(ids_BxN: jax.Array, what: str, of: str, count: int) -> None:

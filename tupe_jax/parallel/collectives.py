@@ -51,27 +51,40 @@ def read_collectives(text: str, domains: Sequence[int]) -> list[Collective]:
 
     The TPU compiler may spread one collective over several fusions, so that it runs beside other
     work; all of them carry its channel number. It also writes a reduce-scatter as an all-reduce in
-    a fusion of a special name.
+    a fusion of a special name, and what slices do together as a `send` to the host.
     """
     found: dict[str, Collective] = {}
     for place, (instruction, computation, times) in enumerate(executed(text)):
-        kind = instruction.opcode.removesuffix("-start")
-        if kind not in KINDS or not times:
+        kind = _kind(instruction)
+        if kind is None or not times:
             continue
         if kind == "all-reduce" and computation.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"
         collective = _collective(kind, instruction, times, np.asarray(domains))
-        channel = instruction.attribute(r"channel_id=(\d+)") or f"place {place}"
-        known = found.get(channel)
+        channel = instruction.attribute(r"channel_id=(\d+)") or f"none, place {place}"
+        key = f"{instruction.opcode}, channel {channel}"
+        known = found.get(key)
         if collective.members > 1 and (known is None or known.times < times):
-            found[channel] = collective
+            found[key] = collective
     return list(found.values())
+
+
+def _kind(instruction: Instruction) -> str | None:
+    kind = instruction.opcode.removesuffix("-start")
+    if kind == "send":
+        transfer = instruction.attribute(r'_xla_megascale_transfer_type="(\w+)"') or ""
+        kind = transfer.lower().replace("_", "-")
+    return kind if kind in KINDS else None
 
 
 def _collective(
     kind: str, instruction: Instruction, times: int, domains: NDArray[np.int64]
 ) -> Collective:
     sizes = array_bytes(instruction.result)
+    if instruction.opcode == "send":
+        slices = len(np.unique(domains))
+        whole = sizes[0] * (slices if kind == "all-gather" else 1)
+        return Collective(kind, times, slices, 1, whole)
     if kind == "collective-permute":
         pairs = re.findall(r"\{(\d+),(\d+)\}", instruction.rest)
         far = any(domains[int(a)] != domains[int(b)] for a, b in pairs)

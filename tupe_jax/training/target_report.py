@@ -64,11 +64,12 @@ def _attention(answer: Answer) -> Choice:
 
 
 def _memory(answer: Answer) -> Iterator[str]:
-    yield "HBM per device, GiB"
-    for kind, size in answer.compiled.memory.items():
-        yield f"  {kind:<12}{size / GIB:9.2f}"
     peak, memory = answer.compiled.peak_bytes, answer.target.chip.memory
-    yield f"  {'together':<12}{peak / GIB:9.2f}  of {_gib(memory)}"
+    unit, size = ("GiB", GIB) if peak >= GIB else ("MiB", 2**20)
+    yield f"HBM per device, {unit}"
+    for kind, needed in answer.compiled.memory.items():
+        yield f"  {kind:<12}{needed / size:9.2f}"
+    yield f"  {'together':<12}{peak / size:9.2f}  of {memory / size:,.2f}"
 
 
 def _collectives(answer: Answer) -> Iterator[str]:
