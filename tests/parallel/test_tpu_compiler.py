@@ -94,8 +94,8 @@ def test_base_by_the_command(capsys):
     assert values.keys() >= PROMISED
     assert values["fits"] is True
     assert values["devices"] == 1
-    # Without a remat policy 16 rows need about 11 of 15.75 GiB; a batch of 64 would not fit.
-    assert 8 * 2**30 < values["peak_bytes_per_device"] < values["hbm_bytes_per_device"]
+    # Without a remat policy 16 rows need about 7.4 of 15.75 GiB; by einsum it would be 11.
+    assert 6 * 2**30 < values["peak_bytes_per_device"] < 8 * 2**30
     assert values["collective_bytes_per_step"] == 0
     # 3 x 2 x 85 M weights in the layers, attention and the head, for 16 x 512 tokens
     assert values["flops_per_step"] == pytest.approx(16 * 512 * 0.61e9, rel=0.1)

@@ -52,7 +52,7 @@ def config(rows, *overrides):
     [
         (16, "none", 24),  # fits as it is: only the batch grows
         (24, "none", 24),
-        (28, "dots", 24),  # 15.25 GiB; 28 is no multiple of 8
+        (28, "dots", 28),  # 15.25 GiB; 32 would not fit
         (40, "projections", 48),
         (100, "full", 144),
         (1000, "full", 144),  # fits in no way

@@ -91,7 +91,7 @@ def _needed_bytes(message: str) -> int:
     if "RESOURCE_EXHAUSTED" not in message:
         raise UserError(f"the compiler failed: {message.strip().splitlines()[0]}")
     for pattern in (
-        rf"Used {_SIZE}i?B? of {_SIZE}",
+        rf"Used {_SIZE}i?B? of {_SIZE}i?B? hbm",  # of vmem, another batch would not help
         rf"required for .*?\({_SIZE}\) exceeds",
     ):
         if found := re.search(pattern, message):

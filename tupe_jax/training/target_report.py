@@ -131,7 +131,9 @@ def _choice(asked: Answer, fitting: Answer) -> dict[str, Any]:
         "remat": fitting.config.model.remat,
         "batch_per_device": fitting.rows_per_device,
         "batch_size": fitting.config.train.batch_size,
-        "accumulate_for_same_batch": passes_for_same_batch(asked, fitting.rows_per_device),
+        "accumulate_for_same_batch": None
+        if asked is fitting  # found, not asked for
+        else passes_for_same_batch(asked, fitting.rows_per_device),
         "peak_bytes_per_device": fitting.compiled.peak_bytes,
     }
 
