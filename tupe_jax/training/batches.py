@@ -33,12 +33,12 @@ def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> 
 
 def global_batch(sharding: NamedSharding, rows_RxS: Rows, share: Share = Share()) -> jax.Array:  # noqa: B008
     """The array of a whole batch [B, S], of which this process has the rows of its share."""
-    batch_size = len(rows_RxS) // len(share.held) * share.parts
-    return jax.make_array_from_callback(
-        (batch_size, rows_RxS.shape[1]),
-        sharding,
-        lambda index: rows_of_device(rows_RxS, share, index[0])[:, index[1]],
-    )
+    shape = (len(rows_RxS) // len(share.held) * share.parts, rows_RxS.shape[1])
+
+    def on_device(index: Any) -> Rows:
+        return rows_of_device(rows_RxS, share, index[0])[:, index[1]]
+
+    return jax.make_array_from_callback(shape, sharding, on_device)
 
 
 def rows_of_device(rows_RxS: Rows, share: Share, of_batch: slice) -> Rows:
