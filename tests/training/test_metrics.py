@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.training.metrics import METRICS_FILE, MetricWriter, read_metrics
 
 
@@ -115,7 +115,7 @@ def test_a_disk_that_takes_no_more_is_told(writer, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
     try:
         with pytest.raises(
-            UserError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
+            StartAgainError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
         ):
             writer.write(1, {"loss": 1.0})
     finally:

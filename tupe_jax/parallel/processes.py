@@ -4,7 +4,7 @@ Every process runs the same program. Process 0 alone writes, draws and speaks; w
 depend on that they wait for it (`first`), and where all must agree they compare (`require_same`).
 A process that fails tells the others why, and one that dies is noticed by its closed connection:
 all others end at once with a line that names it, instead of waiting for it in their next collective
-operation. The exit code is the failed one's own, or `LOST_EXIT_CODE`.
+operation. The exit code is the failed one's own, or `START_AGAIN_EXIT_CODE`.
 """
 
 import json
@@ -19,11 +19,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
-from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, UserError
 from tupe_jax.parallel.meeting import Connection, Json
 
-LOST_EXIT_CODE = 76
-"""Another process died. Started again, the run goes on from its newest checkpoint (EX_PROTOCOL)."""
 FIRST_NOTICE_SECONDS = 60.0
 # When a process dies, an error of the network may be seen before the news of whose it was.
 NEWS_SECONDS = 3.0
@@ -143,7 +141,7 @@ class Processes:
             self._end_here(
                 f"{self.name(peer)} has died or cannot be reached; the same command in all "
                 "processes goes on from the newest checkpoint",
-                LOST_EXIT_CODE,
+                START_AGAIN_EXIT_CODE,
             )
 
     # ------------------------------------------------------------------------------ ending together
@@ -169,7 +167,7 @@ class Processes:
         if error is None:
             self.gather(_END, None)
             return
-        exit_code = USER_ERROR_EXIT_CODE if isinstance(error, UserError) else 1
+        exit_code = error.exit_code if isinstance(error, UserError) else 1
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
             say(f"tupe: {error}")
             self.abandon(f"says: {error}", exit_code)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TextIO
 
 import jax
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import UserError, writing_failed
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -210,7 +210,8 @@ def _told_to_the_user(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
+        raise writing_failed(
             f"{path}: cannot write metrics ({error.strerror}); free the disk or choose another "
-            "--workdir"
+            "--workdir",
+            error,
         ) from error
