@@ -45,8 +45,10 @@ class Processes:
         self._answers: dict[str, Json] = {}
         """Elsewhere: what process 0 concluded from it."""
         self._left: set[int] = set()
-        self._ending = threading.Lock()
-        """Held by whoever ends this process; the ends of others that follow are no news."""
+        self._ending = threading.RLock()
+        """Held by the thread that ends this process; the ends of others that follow are no news.
+
+        It may take it twice: Ctrl-C may interrupt its first try."""
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
 
