@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import resource
 import signal
 import subprocess
@@ -32,6 +33,17 @@ def test_lines_are_on_disk_at_once_step_first(writer, tmp_path):
         '{"step": 10, "loss": 2.5, "skipped": 1}\n'
         '{"step": 20, "valid_loss": 2.25, "valid_accuracy": 0.5}\n'
     )
+
+
+def test_flushing_reaches_the_storage(writer, tmp_path, monkeypatch):
+    """A mounted bucket uploads what was written at fsync, or when the file is closed."""
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file)))
+    writer.write(10, {"loss": 2.5})
+    writer.flush()
+    (status,) = synced
+    assert os.path.samestat(status, (tmp_path / METRICS_FILE).stat())
+    assert status.st_size > 0
 
 
 def test_what_is_no_number_is_null(writer, tmp_path):
