@@ -5,6 +5,7 @@ What happens when a process fails or dies is shown with real ones in
 """
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,6 +51,21 @@ def test_process_0_acts_while_the_others_wait():
         return result
 
     assert together(3, act) == [{"rows": 7}] * 3
+
+
+def test_who_waits_long_says_for_whom_and_why_that_may_be(monkeypatch, capsys):
+    monkeypatch.setattr("tupe_jax.parallel.processes.WAITING_NOTICE_SECONDS", 0.5)
+
+    def act(processes):
+        if processes.index == 1:
+            time.sleep(1.5)
+        return processes.gather("rows", 1)
+
+    assert together(2, act) == [[1, 1]] * 2
+    notice = f"process 0 waits for process 1 ({socket.gethostname()}): rows. Usual causes: "
+    line, *_ = capsys.readouterr().err.splitlines()
+    assert line.startswith(notice)
+    assert "compiles" in line
 
 
 def test_a_difference_is_named_with_both_values_and_where():

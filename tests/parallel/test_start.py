@@ -58,6 +58,7 @@ def test_slurm_tells_through_jax(environment):
         (Wish(process=1), ["--coordinator", "--processes"]),
         (Wish("host", 4, 1), ["'host' is not host:port"]),
         (Wish("host:99999", 4, 1), ["'host:99999' is not host:port"]),
+        (Wish("host:1", 0, 0), ["--processes=0: a run has at least one"]),
         (Wish("host:1", 4, 4), ["no process 4 among 4", "0 to 3"]),
     ],
 )

@@ -18,7 +18,7 @@ from typing import Any
 from tupe_jax.errors import StartAgainError, UserError
 
 Json = Any
-FIRST_NOTICE_SECONDS = 15.0
+MEETING_NOTICE_SECONDS = 15.0
 # Process 0 knows who is missing: the others give it time to say so before they give up themselves.
 GRACE_SECONDS = 5.0
 # A host that loses its power closes nothing. It is noticed after about a minute of silence.
@@ -113,7 +113,7 @@ class _Guest:
 
 def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
     here: dict[int, _Guest] = {}
-    began, notice = time.monotonic(), FIRST_NOTICE_SECONDS
+    began, notice = time.monotonic(), MEETING_NOTICE_SECONDS
     try:
         with _listener(place, began + wait_seconds) as listener:
             while len(here) < place.count - 1:
@@ -218,7 +218,7 @@ def _who_is_missing(place: Place, here: Mapping[int, _Guest], waited: float) -> 
 
 
 def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
-    began, notice, trouble = time.monotonic(), FIRST_NOTICE_SECONDS, "no answer"
+    began, notice, trouble = time.monotonic(), MEETING_NOTICE_SECONDS, "no answer"
     while (waited := time.monotonic() - began) < wait_seconds:
         if waited > notice:
             notice *= 2

@@ -22,7 +22,7 @@ from typing import TypeVar
 from tupe_jax.errors import START_AGAIN_EXIT_CODE, UserError
 from tupe_jax.parallel.meeting import Connection, Json
 
-FIRST_NOTICE_SECONDS = 60.0
+WAITING_NOTICE_SECONDS = 60.0
 # When a process dies, an error of the network may be seen before the news of whose it was.
 NEWS_SECONDS = 3.0
 _END = "the end"
@@ -115,14 +115,17 @@ class Processes:
             return None
 
     def _wait(self, what: str, missing: Callable[[], list[int]]) -> None:
-        began, notice = time.monotonic(), FIRST_NOTICE_SECONDS
+        began, notice = time.monotonic(), WAITING_NOTICE_SECONDS
         with self._news:
             while absent := missing():
-                self._news.wait(timeout=1.0)  # comes back for signals, too
                 if time.monotonic() - began > notice:
                     notice *= 2
                     names = ", ".join(self.name(i) for i in absent[:8])
-                    say(f"process {self.index} waits for {names}: {what}")
+                    say(
+                        f"process {self.index} waits for {names}: {what}. Usual causes: slow "
+                        "storage; a program that still compiles; a process that hangs"
+                    )
+                self._news.wait(timeout=1.0)  # comes back for signals, too
 
     def _listen(self, peer: int, connection: Connection) -> None:
         """Runs in a thread of its own: the main one may be waiting for a device."""

@@ -94,6 +94,8 @@ def _checked(place: Place) -> Place | None:
         raise UserError(
             f"the coordinator {place.coordinator!r} is not host:port, such as 10.0.0.1:8476"
         )
+    if place.count < 1:
+        raise UserError(f"--processes={place.count}: a run has at least one process")
     if not 0 <= place.index < place.count:
         raise UserError(
             f"there is no process {place.index} among {place.count}: they count from 0 to "
