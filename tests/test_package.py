@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tupe_jax import cli
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,6 +50,15 @@ def test_every_command_explains_itself_with_an_example(capsys):
 def test_an_unknown_command_is_one_line(capsys):
     assert cli.main(["pretrane"]) == cli.USER_ERROR_EXIT_CODE
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, capsys):
+    def fail(arguments):
+        raise StartAgainError("the storage failed")
+
+    monkeypatch.setattr("tupe_jax.commands.pretrain.run", fail)
+    assert cli.main(["pretrain"]) == START_AGAIN_EXIT_CODE
+    assert capsys.readouterr().err == "tupe pretrain: the storage failed\n"
 
 
 def test_the_readme_code_runs():

@@ -80,5 +80,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("TUPE_TRACEBACK"):
             raise
         print(f"tupe {command.name}: {error}", file=sys.stderr)
-        return USER_ERROR_EXIT_CODE
+        return error.exit_code
     return exit_code or 0

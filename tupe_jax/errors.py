@@ -1,4 +1,11 @@
-"""The one exception that means "the user can mend this"."""
+"""The exceptions that mean "the user can mend this"."""
+
+from typing import ClassVar
+
+USER_ERROR_EXIT_CODE = 2
+START_AGAIN_EXIT_CODE = 76
+"""Another process was lost, or the storage failed: the same command, in all processes, goes on from
+the newest checkpoint. (EX_PROTOCOL of sysexits.)"""
 
 
 class UserError(ValueError):
@@ -7,5 +14,19 @@ class UserError(ValueError):
     The command line prints the line and exits with code 2; everything else keeps its traceback.
     """
 
+    exit_code: ClassVar[int] = USER_ERROR_EXIT_CODE
 
-USER_ERROR_EXIT_CODE = 2
+
+class StartAgainError(UserError):
+    """The surroundings failed, not the command: started again, unchanged, it may well succeed.
+
+    Launchers tell it by its exit code, and give up for good only on the other.
+    """
+
+    exit_code = START_AGAIN_EXIT_CODE
+
+
+def writing_failed(message: str, cause: Exception) -> UserError:
+    """The error for a file that cannot be written: a wrong place stays wrong, all else may pass."""
+    wrong_place = isinstance(cause, FileExistsError | NotADirectoryError | PermissionError)
+    return UserError(message) if wrong_place else StartAgainError(message)

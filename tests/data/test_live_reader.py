@@ -76,10 +76,12 @@ def test_restoring_at_any_step_gives_the_same_batches(
 
 def test_processes_share_the_global_batch_and_the_state() -> None:
     alone = reader_of()
-    pair = [reader_of(Share(process, 2)) for process in range(2)]
+    shares = [Share((0, 3), 4), Share((1, 2), 4)]
+    pair = [reader_of(share) for share in shares]
     for _ in range(4):
-        parts = [reader.next()["tokens"] for reader in pair]
-        assert (np.concatenate(parts) == alone.next()["tokens"]).all()
+        batch = alone.next()["tokens"]
+        for share, reader in zip(shares, pair, strict=True):
+            assert (reader.next()["tokens"] == batch[share.rows(len(batch))]).all()
     assert pair[0].state() == pair[1].state() == alone.state()
 
 

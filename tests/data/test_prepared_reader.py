@@ -129,16 +129,26 @@ def test_a_run_continues_on_another_number_of_processes(
     folder: Path, before: int, after: int
 ) -> None:
     alone = reader_of(folder)
-    first = [reader_of(folder, Share(process, before)) for process in range(before)]
+    first = [reader_of(folder, Share((process,), before)) for process in range(before)]
     for _ in range(4):
         assert (take_from_all(first) == alone.next()["tokens"]).all()
     states = [reader.state() for reader in first]
     assert all(state == states[0] for state in states)
-    second = [reader_of(folder, Share(process, after)) for process in range(after)]
+    second = [reader_of(folder, Share((process,), after)) for process in range(after)]
     for reader in second:
         reader.restore(states[0])
     for _ in range(4):
         assert (take_from_all(second) == alone.next()["tokens"]).all()
+
+
+def test_the_rows_of_a_process_need_not_lie_together(folder: Path) -> None:
+    alone = reader_of(folder)
+    shares = [Share((0, 2), 4), Share((1, 3), 4)]
+    pair = [reader_of(folder, share) for share in shares]
+    for _ in range(4):  # past the end of an epoch
+        batch = alone.next()["tokens"]
+        for share, reader in zip(shares, pair, strict=True):
+            assert (reader.next()["tokens"] == batch[share.rows(BATCH)]).all()
 
 
 @pytest.mark.parametrize("step", [10, 1_000_000])
@@ -208,9 +218,11 @@ def test_the_state_of_another_folder_is_refused(
 
 def test_a_batch_that_cannot_be_shared_names_both_numbers(folder: Path) -> None:
     with pytest.raises(UserError, match=r"batch of 8 rows .* 3 parts"):
-        reader_of(folder, Share(0, 3))
+        reader_of(folder, Share((0,), 3))
     with pytest.raises(UserError, match="no part 2 among 2"):
-        Share(2, 2)
+        Share((0, 2), 2)
+    with pytest.raises(UserError, match="ascending"):
+        Share((1, 0), 2)
 
 
 def test_an_unknown_split_is_named_with_the_known_ones(folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.launch.scripts import LAUNCH, ROOT, add_recorder, calls, printed, run
+from tupe_jax.errors import START_AGAIN_EXIT_CODE
 from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
 COMMAND = ("--", "pretrain", "--config=tupe_r", "--workdir=/mnt/runs/it's $HOME")
@@ -106,7 +107,7 @@ def test_preemptions_and_stops_restart_without_limit_and_failures_with_one():
     assert stopped["onExitCodes"] == {
         "containerName": container,
         "operator": "In",
-        "values": [STOPPED_EXIT_CODE],
+        "values": [STOPPED_EXIT_CODE, START_AGAIN_EXIT_CODE],
     }
     # A pod alone must not begin again: it would wait for the others, who wait for the old one.
     assert job["backoffLimit"] == 0

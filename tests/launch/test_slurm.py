@@ -123,6 +123,22 @@ def test_a_sweep_is_an_array_of_all_configs_and_seeds():
     ]
 
 
+@pytest.mark.parametrize(
+    ("configs", "seeds", "directory"),
+    [
+        ("mine/bert_a.py,configs/bert_a.py", "0", "bert_a-seed0"),
+        ("tupe_r:tiny,bert_a,tupe_r:tiny", "0", "tupe_r-tiny-seed0"),
+        ("tupe_r:tiny", "1,2,1", "tupe_r-tiny-seed1"),
+    ],
+)
+def test_two_runs_in_one_work_directory_are_refused(configs, seeds, directory):
+    done = run(
+        "sweep.sbatch", "--dry-run", f"--configs={configs}", f"--seeds={seeds}", "--workdir=/w"
+    )
+    assert done.returncode == 2
+    assert f"/w/{directory} would be the work directory of two runs" in done.stderr
+
+
 def test_configs_may_stand_in_a_file(tmp_path):
     listed = tmp_path / "configs.txt"
     listed.write_text("# the paper's\ntupe_r:tiny\n\ntupe_a:tiny  # without b\n")

@@ -5,12 +5,13 @@ What happens when a process fails or dies is shown with real ones in
 """
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.parallel.ports import free_port
-from tupe_jax.errors import UserError
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, USER_ERROR_EXIT_CODE, StartAgainError, UserError
 from tupe_jax.parallel.meeting import Connection, Place, meet
 from tupe_jax.parallel.processes import Processes
 from tupe_jax.training.workdir import open_workdir
@@ -52,6 +53,21 @@ def test_process_0_acts_while_the_others_wait():
     assert together(3, act) == [{"rows": 7}] * 3
 
 
+def test_who_waits_long_says_for_whom_and_why_that_may_be(monkeypatch, capsys):
+    monkeypatch.setattr("tupe_jax.parallel.processes.WAITING_NOTICE_SECONDS", 0.5)
+
+    def act(processes):
+        if processes.index == 1:
+            time.sleep(1.5)
+        return processes.gather("rows", 1)
+
+    assert together(2, act) == [[1, 1]] * 2
+    notice = f"process 0 waits for process 1 ({socket.gethostname()}): rows. Usual causes: "
+    line, *_ = capsys.readouterr().err.splitlines()
+    assert line.startswith(notice)
+    assert "compiles" in line
+
+
 def test_a_difference_is_named_with_both_values_and_where():
     def act(processes):
         processes.require_same(
@@ -88,17 +104,27 @@ def test_all_that_came_are_told_who_did_not():
         assert "here: 0 (" in str(error)
         assert "not started on every host" in str(error)
         assert "firewall" in str(error)
+        assert error.exit_code == START_AGAIN_EXIT_CODE
 
 
 def test_process_0_does_not_come():
     (error,) = together(2, lambda _: None, here=[1], wait=0.5)
     assert "process 1 could not reach process 0 at localhost:" in str(error)
     assert "refused" in str(error)
+    assert error.exit_code == START_AGAIN_EXIT_CODE
+
+
+def test_a_port_that_stays_taken():
+    with socket.create_server(("", 0)) as taken:
+        place = Place(f"localhost:{taken.getsockname()[1]}", 2, 0)
+        with pytest.raises(StartAgainError, match="in use"):
+            meet(place, 0.3, print)
 
 
 def test_two_processes_with_one_number():
     for error in together(3, lambda _: None, here=[0, 1, 1]):
         assert "two processes say that they are process 1" in str(error)
+        assert error.exit_code == USER_ERROR_EXIT_CODE
 
 
 def test_processes_that_count_differently():
@@ -107,6 +133,7 @@ def test_processes_that_count_differently():
     def run(index):
         with pytest.raises(UserError, match="expects 3 processes, process 0 2") as raised:
             meet(Place(f"localhost:{port}", 2 + index, index), 30.0, print)
+        assert raised.value.exit_code == USER_ERROR_EXIT_CODE
         return str(raised.value)
 
     with ThreadPoolExecutor(2) as pool:

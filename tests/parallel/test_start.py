@@ -1,10 +1,20 @@
 """How a process learns its place among others."""
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from tests.parallel.ports import free_port
 from tupe_jax.errors import UserError
-from tupe_jax.parallel.meeting import Place
+from tupe_jax.parallel.meeting import Place, meet
 from tupe_jax.parallel.start import Wish, find_place
+from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+
+ROOT = Path(__file__).parents[2]
 
 SLURM = {
     "SLURM_JOB_ID": "1000",
@@ -48,6 +58,7 @@ def test_slurm_tells_through_jax(environment):
         (Wish(process=1), ["--coordinator", "--processes"]),
         (Wish("host", 4, 1), ["'host' is not host:port"]),
         (Wish("host:99999", 4, 1), ["'host:99999' is not host:port"]),
+        (Wish("host:1", 0, 0), ["--processes=0: a run has at least one"]),
         (Wish("host:1", 4, 4), ["no process 4 among 4", "0 to 3"]),
     ],
 )
@@ -62,3 +73,72 @@ def test_a_variable_that_is_no_number(environment):
     environment(JAX_NUM_PROCESSES="many")
     with pytest.raises(UserError, match="JAX_NUM_PROCESSES='many'"):
         find_place(Wish(), 1.0)
+
+
+def python(program, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+INTERRUPTED_TWICE = """
+import os, socket, sys, threading
+from tupe_jax.parallel.meeting import Connection
+from tupe_jax.parallel.processes import Processes
+from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+
+def send_signal():
+    os.kill(os.getpid(), int(sys.argv[1]))
+
+other = socket.create_server(("localhost", 0))
+connection = Connection(socket.create_connection(other.getsockname()))
+with StopSignal(), Processes(0, ("a", "b"), {1: connection}) as processes:
+    try:
+        send_signal()
+    except StopBeforeTraining:
+        threading.Timer(0.1, send_signal).start()  # while the others are told
+        processes.abandon("was asked to stop", STOPPED_EXIT_CODE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, STOPPED_EXIT_CODE), (signal.SIGINT, 1)]
+)
+def test_a_second_signal_before_training_does_not_keep_a_process_from_ending(number, code):
+    with python(INTERRUPTED_TWICE, str(int(number))) as process:
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == code, errors
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+
+
+STOPPED_WHILE_JAX_STARTS = """
+import os, signal, sys
+import jax
+from tupe_jax.cli import main
+
+# As if the signal had come while JAX's start waits in native code, which delays its handler.
+jax.distributed.initialize = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(main(["pretrain", "--processes=2", "--process=0", *sys.argv[1:]]))
+"""
+
+
+def test_a_signal_while_jax_starts_is_told_to_the_others(tmp_path):
+    coordinator = f"localhost:{free_port()}"
+    arguments = (f"--coordinator={coordinator}", f"--workdir={tmp_path}")
+    with python(STOPPED_WHILE_JAX_STARTS, *arguments) as process:
+        try:
+            met = meet(Place(coordinator, 2, 1), 60.0, print)
+            news = met.connections[0].receive(timeout=60.0)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == STOPPED_EXIT_CODE, errors
+    assert news["code"] == STOPPED_EXIT_CODE
+    assert "process 0 (" in news["failed"]
+    assert "was asked to stop before training began" in news["failed"]

@@ -27,7 +27,7 @@ from tests.training.checkpoint_helpers import (
     small_state,
     truncate,
 )
-from tupe_jax.errors import UserError
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, USER_ERROR_EXIT_CODE, StartAgainError, UserError
 from tupe_jax.training.fingerprint import fingerprints
 
 # Orbax abandons the reads that were still under way when another one failed.
@@ -109,7 +109,7 @@ def test_trouble_of_the_storage_is_not_taken_for_damage(tmp_path):
     file = tmp_path / "1" / "about" / "about.json"
     file.unlink()
     file.mkdir()  # the nearest thing to an unreadable file when tests run as root
-    with pytest.raises(UserError, match=r"cannot read .*/1: IsADirectoryError"):
+    with pytest.raises(StartAgainError, match=r"cannot read .*/1: IsADirectoryError"):
         checkpoints.restore(abstract(small_state(0)))
     assert names(tmp_path) == ["1"]
 
@@ -248,7 +248,7 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_is_lost(tmp_path):
             try:
                 checkpoints.due(step)
             except UserError as error:
-                print(error)
+                print(error.exit_code, error)
                 break
             time.sleep(0.01)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
@@ -258,7 +258,7 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_is_lost(tmp_path):
     with python(run, tmp_path) as process:
         message, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert f"cannot save checkpoints in {tmp_path}" in message
+    assert message.startswith(f"{START_AGAIN_EXIT_CODE} cannot save checkpoints in {tmp_path}")
     assert "File too large" in message
     assert {"1", "3"} <= set(names(tmp_path))
     assert "2" not in names(tmp_path)
@@ -267,5 +267,8 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_is_lost(tmp_path):
 def test_a_file_where_the_folder_should_be_is_told_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match=f"cannot save checkpoints in {folder}: .*; make room"):
+        with pytest.raises(
+            UserError, match=f"cannot save checkpoints in {folder}: .*; make room"
+        ) as error:
             open_at(folder)
+        assert error.value.exit_code == USER_ERROR_EXIT_CODE  # nothing that time would mend

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import resource
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.training.metrics import METRICS_FILE, MetricWriter, read_metrics
 
 
@@ -32,6 +33,17 @@ def test_lines_are_on_disk_at_once_step_first(writer, tmp_path):
         '{"step": 10, "loss": 2.5, "skipped": 1}\n'
         '{"step": 20, "valid_loss": 2.25, "valid_accuracy": 0.5}\n'
     )
+
+
+def test_flushing_reaches_the_storage(writer, tmp_path, monkeypatch):
+    """A mounted bucket uploads what was written at fsync, or when the file is closed."""
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file)))
+    writer.write(10, {"loss": 2.5})
+    writer.flush()
+    (status,) = synced
+    assert os.path.samestat(status, (tmp_path / METRICS_FILE).stat())
+    assert status.st_size > 0
 
 
 def test_what_is_no_number_is_null(writer, tmp_path):
@@ -115,7 +127,7 @@ def test_a_disk_that_takes_no_more_is_told(writer, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
     try:
         with pytest.raises(
-            UserError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
+            StartAgainError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
         ):
             writer.write(1, {"loss": 1.0})
     finally:

@@ -12,7 +12,8 @@ with code 75.
 One run in several processes, here or on several hosts: the same command in each, with
 --coordinator=host:port (of process 0), --processes=N and --process=0 .. N-1, or without them on
 TPU pods, under SLURM and Open MPI. They need a work directory that all see. If one fails or
-dies, all end.
+dies, all end. Exit code 76: a process was lost or did not come, or the storage failed; start all
+again.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config_files import load_config
     from tupe_jax.parallel.processes import ALONE
-    from tupe_jax.parallel.start import Wish, join
+    from tupe_jax.parallel.start import Wish, find_place, join, start_jax
     from tupe_jax.recipes import from_config_dict
     from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
 
@@ -58,11 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     wish = Wish(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
-            processes = join(wish, arguments.wait)
+            place = find_place(wish, arguments.wait)
+            processes = join(place, arguments.wait)
         except StopBeforeTraining:
             return _stopped_before_training(ALONE)
         with processes:
             try:
+                start_jax(place)
                 return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
                 return _stopped_before_training(processes)

@@ -5,7 +5,7 @@ pipeline again and skips the rows already taken. The alternative, the saved stat
 iterator, holds its shuffle buffers: megabytes that only the same number of processes and the same
 TensorFlow can read.
 
-Every process runs the whole pipeline and keeps its slice of each batch. That costs each the work
+Every process runs the whole pipeline and keeps its rows of each batch. That costs each the work
 of all, and buys the same batches for any number of processes; a run that feels the cost should
 prepare its rows.
 """
@@ -63,9 +63,7 @@ class LiveReader:
         self._batch_size = batch_size
         self._length = length
         self._seed = seed
-        share_rows = share.rows(batch_size)
-        first = share.part * share_rows
-        self._slice = slice(first, first + share_rows)
+        self._own_rows = share.rows(batch_size)
         self._stream = {
             "reader": "live",
             "task": task,
@@ -79,7 +77,7 @@ class LiveReader:
     def next(self) -> Batch:
         rows = [self._next_row() for _ in range(self._batch_size)]
         self._step += 1
-        return {"tokens": np.stack(rows[self._slice]).astype(np.int32)}
+        return {"tokens": np.stack([rows[i] for i in self._own_rows]).astype(np.int32)}
 
     def state(self) -> State:
         position = {"step": self._step, "epoch": self._epoch, "rows_taken": self._rows_taken}

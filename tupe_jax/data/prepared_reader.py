@@ -60,14 +60,17 @@ class PreparedReader:
             "seed": seed,
         }
         source = ShardedRows(folder, shards, index.length, index.dtype)
-        batches = (
+        numbers = (
             grain.MapDataset.range(rows)
             .shuffle(seed=spread_seed(seed))  # Grain itself gives each epoch its own order.
             .repeat()
-            .batch(share.rows(batch_size), drop_remainder=True, batch_fn=source.read)
         )
-        share_of_each = batches[share.part :: share.parts]
-        self._batches = iter(share_of_each.to_iter_dataset(PREFETCH))
+        own_rows = share.rows(batch_size)
+        # Each process computes the numbers of its own rows only, wherever in the batch they are.
+        batches = grain.MapDataset.range(len(numbers) // batch_size).map(
+            lambda step: source.read([numbers[step * batch_size + row] for row in own_rows])
+        )
+        self._batches = iter(batches.to_iter_dataset(PREFETCH))
 
     def next(self) -> Batch:
         return {"tokens": next(self._batches)}

@@ -38,26 +38,31 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows of a global batch one process reads: one of equal, contiguous parts.
+    """Which rows of a global batch one process reads: some of its equal, contiguous parts.
 
-    Processes whose devices hold the same rows read the same part.
+    They need not lie together, and processes whose devices hold the same rows read the same parts.
     """
 
-    part: int = 0
+    held: tuple[int, ...] = (0,)
+    """Ascending."""
     parts: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.part < self.parts:
-            raise UserError(f"no part {self.part} among {self.parts} parts of a batch")
+        if not self.held or list(self.held) != sorted(set(self.held)):
+            raise UserError(f"parts {self.held} of a batch: must be ascending, and one at least")
+        for part in (self.held[0], self.held[-1]):
+            if not 0 <= part < self.parts:
+                raise UserError(f"no part {part} among {self.parts} parts of a batch")
 
-    def rows(self, batch_size: int) -> int:
-        """Return how many rows of a global batch a part has."""
+    def rows(self, batch_size: int) -> list[int]:
+        """Return which rows of a global batch they are, counted from its first, in order."""
         if batch_size < 1 or batch_size % self.parts:
             raise UserError(
                 f"a global batch of {batch_size} rows cannot be split evenly into "
                 f"{self.parts} parts; choose a multiple of {self.parts}"
             )
-        return batch_size // self.parts
+        size = batch_size // self.parts
+        return [row for part in self.held for row in range(part * size, (part + 1) * size)]
 
 
 def spread_seed(seed: int, *more: int) -> int:

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 
 Json = Any
-FIRST_NOTICE_SECONDS = 15.0
+MEETING_NOTICE_SECONDS = 15.0
 # Process 0 knows who is missing: the others give it time to say so before they give up themselves.
 GRACE_SECONDS = 5.0
 # A host that loses its power closes nothing. It is noticed after about a minute of silence.
@@ -113,13 +113,13 @@ class _Guest:
 
 def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
     here: dict[int, _Guest] = {}
-    began, notice = time.monotonic(), FIRST_NOTICE_SECONDS
+    began, notice = time.monotonic(), MEETING_NOTICE_SECONDS
     try:
         with _listener(place, began + wait_seconds) as listener:
             while len(here) < place.count - 1:
                 waited = time.monotonic() - began
                 if waited > wait_seconds:
-                    raise UserError(_who_is_missing(place, here, wait_seconds))
+                    raise StartAgainError(_who_is_missing(place, here, wait_seconds))
                 if waited > notice:
                     notice *= 2
                     say(f"waiting for {_named(place, _missing(place, here))}")
@@ -127,17 +127,17 @@ def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) 
                 # One that has gone meanwhile may have been started again.
                 here = {i: known for i, known in here.items() if not known.connection.ended()}
                 if guest is not None and guest.index in here:
-                    reason = (
+                    twice = UserError(
                         f"two processes say that they are process {guest.index}: on "
                         f"{here[guest.index].host} and on {guest.host}; give each its own --process"
                     )
-                    _refuse(guest, reason)
-                    raise UserError(reason)
+                    _refuse(guest, twice)
+                    raise twice
                 if guest is not None:
                     here[guest.index] = guest
     except UserError as error:
         for guest in here.values():
-            _refuse(guest, str(error))
+            _refuse(guest, error)
         raise
     hosts = (socket.gethostname(), *(here[i].host for i in range(1, place.count)))
     for guest in here.values():
@@ -157,7 +157,7 @@ def _listener(place: Place, deadline: float) -> socket.socket:
             break
         except OSError as error:  # perhaps a run that is about to end
             if time.monotonic() > deadline:
-                raise UserError(
+                raise StartAgainError(
                     f"port {place.port} of this host cannot be used ({error.strerror}); "
                     "end the other run, or choose another port for --coordinator"
                 ) from error
@@ -180,15 +180,16 @@ def _next_guest(listener: socket.socket, place: Place) -> _Guest | None:
     elif not 0 < index < count:
         trouble = f"there is no process {index} among {count}, as {host} has it"
     if trouble:
-        reason = f"{trouble}; give all the same --processes and each its own --process"
-        _refuse(guest, reason)
-        raise UserError(reason)
+        error = UserError(f"{trouble}; give all the same --processes and each its own --process")
+        _refuse(guest, error)
+        raise error
     return guest
 
 
-def _refuse(guest: _Guest, reason: str) -> None:
+def _refuse(guest: _Guest, error: UserError) -> None:
+    again = isinstance(error, StartAgainError)
     with suppress(OSError):
-        guest.connection.send({"refused": reason})
+        guest.connection.send({"refused": str(error), "start_again": again})
 
 
 def _missing(place: Place, here: Mapping[int, _Guest]) -> list[int]:
@@ -217,7 +218,7 @@ def _who_is_missing(place: Place, here: Mapping[int, _Guest], waited: float) -> 
 
 
 def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
-    began, notice, trouble = time.monotonic(), FIRST_NOTICE_SECONDS, "no answer"
+    began, notice, trouble = time.monotonic(), MEETING_NOTICE_SECONDS, "no answer"
     while (waited := time.monotonic() - began) < wait_seconds:
         if waited > notice:
             notice *= 2
@@ -229,7 +230,8 @@ def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> 
             )
             answer = connection.receive(timeout=wait_seconds - waited + GRACE_SECONDS)
             if answer is not None and "refused" in answer:
-                raise UserError(answer["refused"])
+                kind = StartAgainError if answer["start_again"] else UserError
+                raise kind(answer["refused"])
             if answer is not None:
                 return Met({0: connection}, tuple(answer["hosts"]))
             trouble = "it was there, and ended"
@@ -240,7 +242,7 @@ def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> 
                 raise
             trouble = "somebody else answers"
         time.sleep(0.1)
-    raise UserError(
+    raise StartAgainError(
         f"process {place.index} could not reach process 0 at {place.coordinator} within "
         f"{wait_seconds:g} s ({trouble}). Usual causes: the command was not started on process 0's "
         f"host; a firewall closes its port {place.port}; --coordinator names another host"

@@ -4,7 +4,7 @@ Every process runs the same program. Process 0 alone writes, draws and speaks; w
 depend on that they wait for it (`first`), and where all must agree they compare (`require_same`).
 A process that fails tells the others why, and one that dies is noticed by its closed connection:
 all others end at once with a line that names it, instead of waiting for it in their next collective
-operation. The exit code is the failed one's own, or `LOST_EXIT_CODE`.
+operation. The exit code is the failed one's own, or `START_AGAIN_EXIT_CODE`.
 """
 
 import json
@@ -19,12 +19,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
-from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, UserError
 from tupe_jax.parallel.meeting import Connection, Json
 
-LOST_EXIT_CODE = 76
-"""Another process died. Started again, the run goes on from its newest checkpoint (EX_PROTOCOL)."""
-FIRST_NOTICE_SECONDS = 60.0
+WAITING_NOTICE_SECONDS = 60.0
 # When a process dies, an error of the network may be seen before the news of whose it was.
 NEWS_SECONDS = 3.0
 _END = "the end"
@@ -47,8 +45,10 @@ class Processes:
         self._answers: dict[str, Json] = {}
         """Elsewhere: what process 0 concluded from it."""
         self._left: set[int] = set()
-        self._ending = threading.Lock()
-        """Held by whoever ends this process; the ends of others that follow are no news."""
+        self._ending = threading.RLock()
+        """Held by the thread that ends this process; the ends of others that follow are no news.
+
+        It may take it twice: Ctrl-C may interrupt its first try."""
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
 
@@ -115,14 +115,17 @@ class Processes:
             return None
 
     def _wait(self, what: str, missing: Callable[[], list[int]]) -> None:
-        began, notice = time.monotonic(), FIRST_NOTICE_SECONDS
+        began, notice = time.monotonic(), WAITING_NOTICE_SECONDS
         with self._news:
             while absent := missing():
-                self._news.wait(timeout=1.0)  # comes back for signals, too
                 if time.monotonic() - began > notice:
                     notice *= 2
                     names = ", ".join(self.name(i) for i in absent[:8])
-                    say(f"process {self.index} waits for {names}: {what}")
+                    say(
+                        f"process {self.index} waits for {names}: {what}. Usual causes: slow "
+                        "storage; a program that still compiles; a process that hangs"
+                    )
+                self._news.wait(timeout=1.0)  # comes back for signals, too
 
     def _listen(self, peer: int, connection: Connection) -> None:
         """Runs in a thread of its own: the main one may be waiting for a device."""
@@ -143,7 +146,7 @@ class Processes:
             self._end_here(
                 f"{self.name(peer)} has died or cannot be reached; the same command in all "
                 "processes goes on from the newest checkpoint",
-                LOST_EXIT_CODE,
+                START_AGAIN_EXIT_CODE,
             )
 
     # ------------------------------------------------------------------------------ ending together
@@ -169,7 +172,7 @@ class Processes:
         if error is None:
             self.gather(_END, None)
             return
-        exit_code = USER_ERROR_EXIT_CODE if isinstance(error, UserError) else 1
+        exit_code = error.exit_code if isinstance(error, UserError) else 1
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
             say(f"tupe: {error}")
             self.abandon(f"says: {error}", exit_code)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import jax
 from jax._src import clusters  # JAX has no public way to ask without starting
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.parallel.meeting import Place, meet
 from tupe_jax.parallel.processes import ALONE, Processes, say
 
@@ -33,13 +33,21 @@ class Wish:
     process: int | None = None
 
 
-def join(wish: Wish, wait_seconds: float) -> Processes:
-    """Meet the other processes and start JAX's runtime among them, before any device is used."""
-    place = find_place(wish, wait_seconds)
+def join(place: Place | None, wait_seconds: float) -> Processes:
+    """Meet the other processes."""
     if place is None:
         return ALONE
     met = meet(place, wait_seconds, say)
-    processes = Processes(place.index, met.hosts, met.connections)
+    return Processes(place.index, met.hosts, met.connections)
+
+
+def start_jax(place: Place | None) -> None:
+    """Start JAX's runtime among the processes that have met, before any device is used.
+
+    Within their context: JAX would let the others wait for minutes for one that fails here.
+    """
+    if place is None:
+        return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would take SIGTERM for itself. Processes agree on a stop by `training/agreed_stop.py`.
     jax.config.update("jax_enable_preemption_service", False)
@@ -49,7 +57,6 @@ def join(wish: Wish, wait_seconds: float) -> Processes:
         place.index,
         cluster_detection_method=place.cluster or "deactivate",
     )
-    return processes
 
 
 def find_place(wish: Wish, wait_seconds: float) -> Place | None:
@@ -87,6 +94,8 @@ def _checked(place: Place) -> Place | None:
         raise UserError(
             f"the coordinator {place.coordinator!r} is not host:port, such as 10.0.0.1:8476"
         )
+    if place.count < 1:
+        raise UserError(f"--processes={place.count}: a run has at least one process")
     if not 0 <= place.index < place.count:
         raise UserError(
             f"there is no process {place.index} among {place.count}: they count from 0 to "
@@ -104,7 +113,7 @@ def _from_cluster(wait_seconds: float) -> Place | None:
             int(wait_seconds), os.environ.get("JAX_COORDINATOR_PORT")
         )
     except RuntimeError as error:
-        raise UserError(
+        raise StartAgainError(
             f"process 0's host is not known to this one within {wait_seconds:g} s ({error}): "
             "the usual cause is that the command was not started there"
         ) from error

@@ -1,10 +1,11 @@
 """Which rows of a global batch a process reads, and the global array that they become.
 
-A process needs the rows that its devices hold. That is not simply one part for each process: where
-the `tensor` axis spans processes, several of them hold the same rows and must read the same.
+A process needs the rows that its devices hold. They need not lie together: the hosts of a TPU slice
+are small tiles of its grid, while the mesh follows its rows and rings. And they need not be its
+alone: where the `tensor` axis spans processes, several hold the same rows and must read the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,44 +19,32 @@ Rows = NDArray[np.int32]
 
 
 def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> Share:
-    """The part of every batch that the process reads: all rows that its devices hold."""
+    """The part of every batch that the process reads: all rows that its devices hold, no other."""
     indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
-    held: dict[int, list[tuple[int, int]]] = {}
-    for device, (rows, _) in indices.items():
-        held.setdefault(device.process_index, []).append(rows.indices(batch_size)[:2])
-    return share_of_ranges(held, batch_size, process)
-
-
-def share_of_ranges(
-    held: Mapping[int, Sequence[tuple[int, int]]], batch_size: int, process: int
-) -> Share:
-    """The smallest equal parts such that every process finds its rows in one; and which it is.
-
-    Where the rows of a process do not lie together, the parts are larger than they need be: it then
-    reads rows for nobody, but never too few.
-    """
-
-    def part(ranges: Sequence[tuple[int, int]], parts: int) -> int | None:
-        size = batch_size // parts
-        found = {row // size for start, stop in ranges for row in (start, stop - 1)}
-        return found.pop() if len(found) == 1 else None
-
-    shards = len({start for ranges in held.values() for start, _ in ranges})
-    parts = next(
-        n
-        for n in range(shards, 0, -1)
-        if shards % n == 0 and all(part(ranges, n) is not None for ranges in held.values())
-    )
-    return Share(part(held[process], parts) or 0, parts)
+    first_rows = {device: rows.indices(batch_size)[0] for device, (rows, _) in indices.items()}
+    parts = len(set(first_rows.values()))
+    held = {
+        first * parts // batch_size
+        for device, first in first_rows.items()
+        if device.process_index == process
+    }
+    return Share(tuple(sorted(held)), parts)
 
 
 def global_batch(sharding: NamedSharding, rows_RxS: Rows, share: Share = Share()) -> jax.Array:  # noqa: B008
     """The array of a whole batch [B, S], of which this process has the rows of its share."""
-    first = share.part * len(rows_RxS)
-    shape = (share.parts * len(rows_RxS), rows_RxS.shape[1])
+    shape = (len(rows_RxS) // len(share.held) * share.parts, rows_RxS.shape[1])
 
     def on_device(index: Any) -> Rows:
-        start, stop, _ = index[0].indices(shape[0])
-        return rows_RxS[start - first : stop - first, index[1]]
+        return rows_of_device(rows_RxS, share, index[0])[:, index[1]]
 
     return jax.make_array_from_callback(shape, sharding, on_device)
+
+
+def rows_of_device(rows_RxS: Rows, share: Share, of_batch: slice) -> Rows:
+    """The rows of one device, given as a slice of the whole batch, among those of its process."""
+    size = len(rows_RxS) // len(share.held)
+    start, stop, _ = of_batch.indices(size * share.parts)
+    part, offset = divmod(start, size)
+    first = share.held.index(part) * size + offset
+    return rows_RxS[first : first + stop - start]

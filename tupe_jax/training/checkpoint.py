@@ -21,7 +21,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
 from tupe_jax.config import CheckpointConfig
-from tupe_jax.errors import UserError
+from tupe_jax.errors import UserError, writing_failed
 from tupe_jax.training import checkpoint_directory
 from tupe_jax.training.checkpoint_directory import Array, DamagedError, Json
 
@@ -55,7 +55,7 @@ class SavedModel:
 class Checkpoints:
     """The checkpoints in `folder`; every process of a run makes the same calls.
 
-    A save that failed in the background is a `UserError` at the next call.
+    A save that failed in the background is a `StartAgainError` at the next call.
     """
 
     def __init__(self, folder: str | os.PathLike[str], settings: CheckpointConfig) -> None:
@@ -212,10 +212,11 @@ class Checkpoints:
         except UserError:
             raise
         except (OSError, ValueError) as error:
-            raise UserError(
+            raise writing_failed(
                 f"cannot save checkpoints in {self._folder}: {' '.join(str(error).split())}; "
                 "make room or choose another work directory, then start again: "
-                "earlier checkpoints are whole"
+                "earlier checkpoints are whole",
+                error,
             ) from error
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.training.fingerprint import fingerprints
 
 FORMAT = 1
@@ -255,7 +255,7 @@ def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
         what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
         gone = isinstance(cause, FileNotFoundError | NotADirectoryError)
         if str(cause).startswith(STORAGE_TROUBLE) or (isinstance(cause, OSError) and not gone):
-            raise UserError(f"cannot read {directory}: {what}") from error
+            raise StartAgainError(f"cannot read {directory}: {what}") from error
         if isinstance(cause, OSError | ValueError | KeyError | TypeError):
             raise DamagedError(what) from error
         raise

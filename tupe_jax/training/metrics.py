@@ -16,7 +16,7 @@ from typing import Any, Protocol, TextIO
 
 import jax
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import UserError, writing_failed
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -114,7 +114,9 @@ class _JsonLines:
         self._file = self._open_with_lines_until(step)
 
     def flush(self) -> None:
-        """Nothing waits in memory: every line is flushed as it is written."""
+        """No line waits in this process, but a mounted bucket uploads them only when told to."""
+        with _told_to_the_user(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -210,7 +212,8 @@ def _told_to_the_user(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
+        raise writing_failed(
             f"{path}: cannot write metrics ({error.strerror}); free the disk or choose another "
-            "--workdir"
+            "--workdir",
+            error,
         ) from error

@@ -40,8 +40,10 @@ class StopSignal:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt  # pressed twice: the user means it
+        if self.requested:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt  # pressed twice: the user means it
+            return  # a second SIGTERM must not disturb what the first one began
         self.requested = True
         if not self.has_state:
             raise StopBeforeTraining

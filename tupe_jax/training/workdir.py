@@ -4,7 +4,7 @@ import secrets
 import time
 from pathlib import Path
 
-from tupe_jax.errors import UserError
+from tupe_jax.errors import UserError, writing_failed
 from tupe_jax.parallel.processes import Processes
 
 # Network file systems remember for seconds that a file was not there.
@@ -19,8 +19,8 @@ def open_workdir(workdir: Path, processes: Processes) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise UserError(
-            f"cannot write to {workdir}: {error.strerror}; choose another --workdir"
+        raise writing_failed(
+            f"cannot write to {workdir}: {error.strerror}; choose another --workdir", error
         ) from error
     if processes.count > 1:
         _check_shared(workdir, processes)
