@@ -1,9 +1,8 @@
-"""Settings that follow the hardware: `auto` becomes what is best on a platform.
+"""Settings that follow the hardware: what `auto` means on a platform.
 
-The platform is that of the devices a program is compiled for, which need not be this machine's.
+The platform is that of the devices a program is compiled for, which need not be this machine's. A
+config keeps its `auto`: a model trained on TPUs runs elsewhere too.
 """
-
-import dataclasses
 
 import jax
 
@@ -12,30 +11,32 @@ from tupe_jax.kernels.choice import Choice, choose
 from tupe_jax.model.positions import encodings
 
 
-def resolve(config: ModelConfig, platform: str) -> ModelConfig:
-    """The config with every `auto` decided for `cpu`, `gpu` or `tpu`, as JAX names them."""
-    if config.layer_loop == "auto":
-        # Unrolled layers run faster on CPUs. Elsewhere compiling one layer, not all, counts.
-        config = dataclasses.replace(config, layer_loop="unroll" if platform == "cpu" else "scan")
-    attention = attention_choice(config, platform).implementation
-    return dataclasses.replace(config, attention_implementation=attention)
+def platform_here() -> str:
+    """`cpu`, `gpu` or `tpu`: of the mesh in context (`jax.set_mesh`), else of this process."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else str(device.platform)
 
 
-def resolved_here(config: ModelConfig) -> ModelConfig:
-    """The config of a model that runs in this process, unless it was resolved for other devices."""
-    if "auto" in (config.layer_loop, config.attention_implementation):
-        return resolve(config, jax.default_backend())
-    return config
+def unrolls_layers(config: ModelConfig, platform: str) -> bool:
+    """Unrolled layers run faster on CPUs. Elsewhere compiling one layer, not all, counts."""
+    return config.layer_loop == "unroll" or (config.layer_loop == "auto" and platform == "cpu")
 
 
-def attention_choice(config: ModelConfig, platform: str) -> Choice:
-    """Which implementation of attention a model has on a platform, and why."""
-    has_content_scores = any(encoding.scores for encoding in encodings(config).values())
+def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
+    """Which implementation of attention a model has for rows of this length, and why."""
+    chosen = {
+        f"position.{part}={getattr(config.position, part)!r}": encoding
+        for part, encoding in encodings(config).items()
+    }
     return choose(
         config.attention_implementation,
         platform,
+        length,
+        num_heads=config.num_heads,
         head_size=config.head_size,
         dtype=config.dtype,
         attention_dropout=config.attention_dropout,
-        content_scores_of=config.position.relative if has_content_scores else None,
+        has_bias=any(encoding.has_bias for encoding in chosen.values()),
+        content_scores_of=next((name for name, e in chosen.items() if e.scores), None),
+        formless_bias_of=next((name for name, e in chosen.items() if e.bias), None),
     )

@@ -2,10 +2,11 @@
 
 import json
 
+import jax
 import pytest
 
 from tupe_jax import cli
-from tupe_jax.bench import matmul_peak, timing
+from tupe_jax.bench import matmul_peak, model_speed, timing
 from tupe_jax.bench.timing import Speed, seconds_in_turns
 from tupe_jax.config_files import load_config
 from tupe_jax.model.flops import attention_flops_per_token, training_flops_per_token
@@ -43,6 +44,16 @@ def test_what_is_reported(what, capsys):
         "attention": 3 * attention_flops_per_token(config.model, 16),
     }[what]
     assert result["model_flops_per_second"] == pytest.approx(flops * result["tokens_per_second"])
+
+
+def test_attention_alone_has_gradients_of_attention_alone(monkeypatch):
+    monkeypatch.setattr(model_speed, "_repeated", lambda f, mesh, *inputs: (inputs, f(*inputs)))
+    config = from_config_dict(load_config("tupe_r:tiny", SMALL[1:]))
+    (_, *inputs), gradients = model_speed.attention_alone(model_speed.with_shape(config, 2, 16))
+    assert [x.shape for x in jax.tree.leaves(gradients)] == [
+        x.shape for x in jax.tree.leaves(inputs)
+    ]
+    assert all(gradient.any() for gradient in jax.tree.leaves(gradients))
 
 
 def test_works_take_turns():

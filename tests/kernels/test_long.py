@@ -1,5 +1,6 @@
 """Attention over long rows, interpreted, against its definition with a bias made as S x S."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -21,9 +22,7 @@ def bias_of(form, S, H, d):
     return {
         "none": FactoredBias(),
         "t5": distances,
-        "attenuated": sum_of_factored(
-            distances, FactoredBias(row_factor_S=jnp.abs(numbers((S,), 5)))
-        ),
+        "attenuated": replace(distances, row_factor_S=jnp.abs(numbers((S,), 5))),
         "tupe_r": sum_of_factored(
             distances,
             FactoredBias(
@@ -34,6 +33,18 @@ def bias_of(form, S, H, d):
             ),
         ),
     }[form]
+
+
+def test_sums_of_biases_in_factors():
+    S, H, d = 8, 2, 4
+    t5, attenuated, tupe_r = (bias_of(form, S, H, d) for form in ("t5", "attenuated", "tupe_r"))
+    products = replace(tupe_r, by_distance_HxN=None, theta_1_H=None, theta_2_H=None)
+    for a, b in ((attenuated, products), (products, attenuated), (t5, t5)):
+        made = dense(sum_of_factored(a, b), S)
+        np.testing.assert_allclose(made, dense(a, S) + dense(b, S), atol=1e-5)
+    for a, b in ((attenuated, t5), (t5, attenuated), (attenuated, attenuated), (tupe_r, tupe_r)):
+        with pytest.raises(ValueError, match="no sum of that form"):
+            sum_of_factored(a, b)
 
 
 CASES = {  # B, S, H, d, bias, dropout

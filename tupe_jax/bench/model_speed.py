@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
@@ -87,18 +86,27 @@ def attention_alone(config: Config) -> Work:
     plan = plan_state(config, mesh)
     model: MaskedLM = nnx.merge(plan.graph, plan.create().params)
     layers_graph, stacked = nnx.split(model.encoder.layers)
-    first = jax.tree.map(lambda x: x[0], stacked)
+    first = nnx.merge(layers_graph, jax.tree.map(lambda x: x[0], stacked))
+    graph, weights = nnx.split(first.attention)
     tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
     shared = model.encoder.shared_inputs(tokens_BxS)
     x_BxSxD = model.encoder.embed(tokens_BxS)
 
-    def loss(layer: Any, bias: Bias, x_BxSxD: jax.Array) -> jax.Array:
-        attention = nnx.merge(layers_graph, layer).attention
-        inputs = dataclasses.replace(shared, bias=bias)
-        return attention(x_BxSxD, inputs, jax.random.key(0)).astype(jnp.float32).sum()
+    # Not ones: of what is the same for all outputs a compiler could make something simpler.
+    gradient_BxSxD = jax.device_put(
+        jax.random.normal(jax.random.key(1), x_BxSxD.shape, x_BxSxD.dtype), x_BxSxD.sharding
+    )
 
-    gradient = jax.grad(loss, argnums=(0, 1, 2))
-    return _repeated(gradient, mesh, first, shared.bias, x_BxSxD)
+    def attend(weights: Any, bias: Bias, x_BxSxD: jax.Array) -> jax.Array:
+        inputs = dataclasses.replace(shared, bias=bias)
+        out: jax.Array = nnx.merge(graph, weights)(x_BxSxD, inputs, jax.random.key(0))
+        return out
+
+    def gradients(gradient_BxSxD: jax.Array, *inputs: Any) -> Any:
+        _, pull_back = jax.vjp(attend, *inputs)
+        return pull_back(gradient_BxSxD)
+
+    return _repeated(gradients, mesh, gradient_BxSxD, weights, shared.bias, x_BxSxD)
 
 
 def _repeated(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Work:

@@ -1,7 +1,11 @@
 """cuDNN's fused attention, through JAX: for GPUs, without dropout."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+
+from tupe_jax.kernels import reference
 
 
 def cudnn_attention(
@@ -16,20 +20,64 @@ def cudnn_attention(
     first_row: jax.Array | int = 0,
     first_head: jax.Array | int = 0,
 ) -> jax.Array:
-    """`reference.attention` for rows whose padding is at the end, up to the last word.
+    """`reference.attention`, save that a row without words attends to its first token.
 
     A mask of keys would have to be added to the bias, one copy for every row of the batch; cuDNN
-    knows the lengths of rows instead.
+    knows the lengths of rows instead, which is all there is to say of padding at the end. A batch
+    with padding elsewhere is right too, but slow.
     """
-    S = is_word_BxS.shape[1]
-    last_word_B = jnp.max(jnp.where(is_word_BxS, jnp.arange(S, dtype=jnp.int32), 0), axis=1)
+    words_B = jnp.sum(is_word_BxS, axis=1, dtype=jnp.int32)
+    is_before_end_BxS = jnp.arange(is_word_BxS.shape[1]) < words_B[:, None]
+    out: jax.Array = jax.lax.cond(
+        jnp.array_equal(is_word_BxS, is_before_end_BxS),
+        partial(_by_lengths, scale=scale),
+        partial(_row_by_row, scale=scale),
+        q_BxSxHxd,
+        k_BxSxHxd,
+        v_BxSxHxd,
+        bias_HxSxS,
+        is_word_BxS,
+    )
+    return out
+
+
+def _by_lengths(
+    q_BxSxHxd: jax.Array,
+    k_BxSxHxd: jax.Array,
+    v_BxSxHxd: jax.Array,
+    bias_HxSxS: jax.Array | None,
+    is_word_BxS: jax.Array,
+    *,
+    scale: float,
+) -> jax.Array:
     out: jax.Array = jax.nn.dot_product_attention(
         q_BxSxHxd,
         k_BxSxHxd,
         v_BxSxHxd,
         None if bias_HxSxS is None else bias_HxSxS[None].astype(q_BxSxHxd.dtype),
         scale=scale,
-        key_value_seq_lengths=last_word_B + 1,
+        key_value_seq_lengths=jnp.maximum(jnp.sum(is_word_BxS, axis=1, dtype=jnp.int32), 1),
         implementation="cudnn",
     )
+    return out
+
+
+def _row_by_row(
+    q_BxSxHxd: jax.Array,
+    k_BxSxHxd: jax.Array,
+    v_BxSxHxd: jax.Array,
+    bias_HxSxS: jax.Array | None,
+    is_word_BxS: jax.Array,
+    *,
+    scale: float,
+) -> jax.Array:
+    """One row at a time, nothing kept: memory for this is set aside even where it never runs."""
+
+    @jax.checkpoint
+    def one_row(row: tuple[jax.Array, ...]) -> jax.Array:
+        q, k, v, is_word = (x[None] for x in row)
+        out_1xSxHxd = reference.attention(q, k, v, bias_HxSxS, is_word, None, scale=scale, rate=0.0)
+        return out_1xSxHxd[0]
+
+    out: jax.Array = jax.lax.map(one_row, (q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, is_word_BxS))
     return out

@@ -53,6 +53,9 @@ def sum_of_factored(a: FactoredBias, b: FactoredBias) -> FactoredBias:
 
     if a.p_q_SxHxd is not None and b.p_q_SxHxd is not None:
         raise ValueError("two biases that are products of positions have no sum of that form")
-    if a.row_factor_S is not None and b.row_factor_S is not None:
-        raise ValueError("two biases with factors for rows have no sum of that form")
+    for x, y in ((a, b), (b, a)):
+        if x.row_factor_S is not None and y.by_distance_HxN is not None:
+            raise ValueError(
+                "a row factor is of one bias by distance: two have no sum of that form"
+            )
     return FactoredBias(**{field.name: both(field.name) for field in fields(FactoredBias)})

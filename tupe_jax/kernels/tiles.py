@@ -79,9 +79,9 @@ def long_tiles_for(batch: int, length: int, num_heads: int, head_size: int, bloc
     return replace(tiles, length=round_up(length, block), rows=1, queries=block)
 
 
-def fits_one_tile(batch: int, length: int, num_heads: int, head_size: int, itemsize: int) -> bool:
-    """Whether whole rows of scores can be worked on; else they are cut (`long.py`)."""
-    tiles = tiles_for(batch, length, num_heads, head_size)
+def fits_one_tile(length: int, num_heads: int, head_size: int, itemsize: int) -> bool:
+    """Whether whole rows of scores can be worked on, in any batch; else they are cut (`long`)."""
+    tiles = tiles_for(_ROWS_OF_TOKENS, length, num_heads, head_size)  # as many rows as there can be
     enough = backward_vmem_bytes(tiles, itemsize) <= _VMEM_BYTES
     return tiles.length <= _LONGEST_WHOLE_ROW and enough
 

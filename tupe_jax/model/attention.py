@@ -16,11 +16,10 @@ from tupe_jax.kernels.fused import fused_attention
 from tupe_jax.kernels.long import long_attention
 from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
-from tupe_jax.kernels.tiles import fits_one_tile
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.positions import LayerPositions, encodings, logit_scale, sum_of
+from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
 from tupe_jax.model.primitives import Axis, Linear
-from tupe_jax.platform import resolved_here
+from tupe_jax.platform import attention_choice, platform_here
 
 
 @jax.tree_util.register_dataclass
@@ -54,13 +53,13 @@ class SelfAttention(nnx.Module):
         # Dropout is a function of this seed and of a weight's place, alike in all implementations.
         rate, scale = self.config.attention_dropout, logit_scale(self.config)
         seed = None if key is None or rate == 0 else jax.random.bits(key)
-        chosen = resolved_here(self.config).attention_implementation
-        if chosen == "pallas" and has_kernel(self.config, shared.bias, *x_BxSxD.shape[:2]):
-            kernel = long_attention if isinstance(shared.bias, FactoredBias) else fused_attention
+        choice = attention_choice(self.config, platform_here(), x_BxSxD.shape[1])
+        if choice.implementation == "pallas":
+            kernel = long_attention if choice.long_rows else fused_attention
             out_BxSxHxd = self._fused(
                 partial(kernel, scale=scale, rate=rate), x_BxSxD, shared, seed
             )
-        elif chosen == "cudnn" and seed is None:
+        elif choice.implementation == "cudnn" and seed is None:
             out_BxSxHxd = self._fused(partial(cudnn_attention, scale=scale), x_BxSxD, shared, seed)
         else:
             weights_BxHxSxS, v_BxSxHxd = self.weights_and_values(x_BxSxD, shared)
@@ -125,20 +124,3 @@ def with_padding(is_word_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Ar
     """Key padding and position bias as one bias, [B, H or 1, S or 1, S]."""
     padding = jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
     return padding if bias_HxSxS is None else padding + bias_HxSxS
-
-
-def wants_factors(config: ModelConfig, batch: int, length: int) -> bool:
-    """Whether a bias is best not made as [H, S, S]: for the kernel that builds it in its tiles."""
-    chosen = resolved_here(config).attention_implementation
-    has_factors = not any(encoding.bias for encoding in encodings(config).values())
-    return chosen == "pallas" and has_factors and not _fits(config, batch, length)
-
-
-def has_kernel(config: ModelConfig, bias: Bias, batch: int, length: int) -> bool:
-    """Whether a Pallas kernel takes rows of this length with this form of a bias."""
-    return isinstance(bias, FactoredBias) or _fits(config, batch, length)
-
-
-def _fits(config: ModelConfig, batch: int, length: int) -> bool:
-    itemsize = jnp.dtype(config.dtype).itemsize
-    return fits_one_tile(batch, length, config.num_heads, config.head_size, itemsize)

@@ -11,7 +11,7 @@ from flax import nnx
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
 from tupe_jax.logical_axes import constrain
-from tupe_jax.model.attention import AttentionInputs, SelfAttention, wants_factors
+from tupe_jax.model.attention import AttentionInputs, SelfAttention
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.primitives import (
     Axis,
@@ -23,7 +23,7 @@ from tupe_jax.model.primitives import (
     normal,
     split_key,
 )
-from tupe_jax.platform import resolved_here
+from tupe_jax.platform import attention_choice, platform_here, unrolls_layers
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
     "none": None,  # keep everything: fastest, most memory
@@ -123,8 +123,8 @@ class Encoder(nnx.Module):
 
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
         """What attention needs beside the hidden states: computed once, used by every layer."""
-        rows, length = tokens_BxS.shape
-        in_factors = wants_factors(self.config, rows, length)
+        length = tokens_BxS.shape[1]
+        in_factors = attention_choice(self.config, platform_here(), length).long_rows
         positions = self.positions
         return AttentionInputs(
             is_word_BxS=tokens_BxS != self.config.pad_id,
@@ -175,7 +175,8 @@ class Encoder(nnx.Module):
             layer_key = None if layers_key is None else jax.random.fold_in(layers_key, index)
             return nnx.merge(graph, weights)(x, shared, layer_key), x if keep_all else None
 
-        policy, unroll = REMAT_POLICIES[self.config.remat], _unroll(self.config)
+        policy = REMAT_POLICIES[self.config.remat]
+        unroll = unrolls_layers(self.config, platform_here())
         if policy is not None:
             # In a loop the compiler cannot undo the recomputation; unrolled, it needs barriers.
             step = jax.checkpoint(step, policy=policy, prevent_cse=unroll)
@@ -198,10 +199,6 @@ def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
 
     layers: Layer = create(rngs)
     return layers
-
-
-def _unroll(config: ModelConfig) -> bool:
-    return resolved_here(config).layer_loop == "unroll"
 
 
 def check_ids(ids_BxN: jax.Array, what: str, of: str, count: int) -> None:

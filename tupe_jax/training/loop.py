@@ -75,7 +75,7 @@ def _pretrain(
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # a mistake in them should not wait for the data
     plan = plan_state(config, mesh)
-    _say(str(attention_choice(config.model, mesh.devices.flat[0].platform)))
+    _say(str(attention_choice(config.model, mesh.devices.flat[0].platform, config.data.length)))
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
     closing.callback(checkpoints.close)
 

@@ -1,6 +1,5 @@
 """Everything that changes during training, as one tree of arrays."""
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jax.sharding import Mesh
 
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import AnyMesh, tree_shardings
-from tupe_jax.platform import resolve
 from tupe_jax.training.optimizer import make_optimizer
 
 Params = nnx.State[Any, Any]
@@ -73,12 +70,8 @@ class StatePlan:
 def plan_state(config: Config, mesh: AnyMesh) -> StatePlan:
     """Lay out the state of a config; what the learning rate will be does not matter to it.
 
-    The model is the one for the mesh's devices: every `auto` in its config is decided here. A mesh
-    without devices is enough for shapes and shardings, which do not depend on them.
+    A mesh without devices is enough for shapes and shardings, which do not depend on them.
     """
-    if isinstance(mesh, Mesh):
-        model = resolve(config.model, mesh.devices.flat[0].platform)
-        config = dataclasses.replace(config, model=model)
     optimizer = make_optimizer(config.optimizer, optax.constant_schedule(0.0))
     graph = nnx.graphdef(nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0))))
 

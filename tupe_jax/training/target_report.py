@@ -60,7 +60,8 @@ def _head(answer: Answer) -> Iterator[str]:
 
 
 def _attention(answer: Answer) -> Choice:
-    return attention_choice(answer.config.model, answer.target.chip.platform)
+    config = answer.config
+    return attention_choice(config.model, answer.target.chip.platform, config.data.length)
 
 
 def _memory(answer: Answer) -> Iterator[str]:
