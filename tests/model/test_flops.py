@@ -10,7 +10,11 @@ from jax.extend.core import jaxprs_in_params
 
 from tests.model.helpers import VARIANTS, small_config
 from tupe_jax.config import model_config
-from tupe_jax.model.flops import flops_per_token, training_flops_per_token
+from tupe_jax.model.flops import (
+    flops_per_token,
+    recomputed_flops_per_token,
+    training_flops_per_token,
+)
 from tupe_jax.model.heads import MaskedLM
 
 
@@ -72,3 +76,16 @@ def test_base_model_in_round_numbers():
     weights_of_layers = 12 * 12 * D * D
     expected = 2 * weights_of_layers + 12 * 4 * S * D + 0.15 * 2 * D * (D + V)
     assert flops_per_token(config, S, 0.15, rows=256) == pytest.approx(expected, rel=1e-3)
+
+
+def test_what_remat_computes_again():
+    def again(remat, **settings):
+        config = model_config("base", "tupe_r", remat=remat)
+        return recomputed_flops_per_token(config, 512, **settings) / config.num_layers
+
+    scores_and_values = 2 * (2 * 512 * 768)
+    for by_kernel in (False, True):
+        assert again("none", by_kernel=by_kernel) == 0
+        assert again("projections", by_kernel=by_kernel) == scores_and_values
+    assert again("dots", by_kernel=False) == 0
+    assert again("dots", by_kernel=True) == scores_and_values

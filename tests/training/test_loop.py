@@ -33,6 +33,13 @@ def test_the_metrics_have_the_promised_names(finished):
     assert run.finished
 
 
+def test_the_model_of_a_run_has_the_settings_as_given(finished):
+    """Not what `auto` meant on this machine: it would be carried to others."""
+    arguments, _, run = finished
+    assert run.model.config == runs.config_of(arguments).model
+    assert run.model.config.layer_loop == run.model.config.attention_implementation == "auto"
+
+
 def test_the_same_seed_gives_the_same_run(finished, tmp_path):
     arguments, workdir, _ = finished
     runs.run_here(arguments, tmp_path)

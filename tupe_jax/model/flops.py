@@ -28,10 +28,18 @@ def training_flops_per_token(
     return 3 * flops_per_token(config, length, scored_share, rows=rows)
 
 
-def recomputed_flops_per_token(config: ModelConfig, length: int) -> float:
-    """Products that the backward pass does once more, by `model.remat`; no part of MFU."""
+def recomputed_flops_per_token(config: ModelConfig, length: int, *, by_kernel: bool) -> float:
+    """Products that the backward pass does once more, by `model.remat`; no part of MFU.
+
+    Attention `by_kernel` is no matrix product to JAX, so that "dots" does not keep its output.
+    """
     attention = 2 * (2 * length * config.hidden_size) + _positions_per_layer(config, length)
-    again = {"none": 0.0, "dots": 0.0, "projections": attention, "full": _layer(config, length)}
+    again = {
+        "none": 0.0,
+        "dots": attention if by_kernel else 0.0,
+        "projections": attention,
+        "full": _layer(config, length),
+    }
     return config.num_layers * again[config.remat]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jax.sharding import Mesh
 
 from tupe_jax.config import Config, Remat
+from tupe_jax.kernels.choice import Choice
 from tupe_jax.logical_axes import LOGICAL_AXES
 from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
 from tupe_jax.parallel.compiled import Compiled, compile_program
@@ -15,6 +16,7 @@ from tupe_jax.parallel.estimate import Estimate, estimate
 from tupe_jax.parallel.fit import largest_batch
 from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.parallel.targets import Target
+from tupe_jax.platform import attention_choice
 from tupe_jax.training.program import train_step_program
 
 CHEAPEST_FIRST: tuple[Remat, ...] = ("none", "dots", "projections", "full")
@@ -54,6 +56,12 @@ class Answer:
         return self.config.train.batch_size * self.config.data.length
 
     @property
+    def attention(self) -> Choice:
+        """Which implementation of attention was compiled."""
+        config = self.config
+        return attention_choice(config.model, self.target.chip.platform, config.data.length)
+
+    @property
     def flops_per_step(self) -> float:
         """Of the model, counted from its shapes."""
         config = self.config
@@ -66,7 +74,11 @@ class Answer:
 
     def estimate(self, peak_share: float) -> Estimate:
         """How long a step would take."""
-        again = recomputed_flops_per_token(self.config.model, self.config.data.length)
+        again = recomputed_flops_per_token(
+            self.config.model,
+            self.config.data.length,
+            by_kernel=self.attention.implementation == "pallas",
+        )
         return estimate(
             self.target.chip,
             flops_per_device=self.flops_per_step / self.devices,

@@ -4,10 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tupe_jax.kernels.choice import Choice
 from tupe_jax.parallel.collectives import KINDS, Collective
 from tupe_jax.parallel.estimate import LINK_SHARE
-from tupe_jax.platform import attention_choice
 from tupe_jax.training.for_target import Answer, passes_for_same_batch
 
 GIB = 2**30
@@ -55,13 +53,8 @@ def _head(answer: Answer) -> Iterator[str]:
         f"{passes}, {answer.rows_per_device} per device"
     )
     yield f"  layers         {config.model.num_layers}, remat {config.model.remat}"
-    yield f"  attention      {_attention(answer).implementation}: {_attention(answer).reason}"
+    yield f"  attention      {answer.attention.implementation}: {answer.attention.reason}"
     yield f"  compiled in    {answer.compiled.seconds:.0f} s"
-
-
-def _attention(answer: Answer) -> Choice:
-    config = answer.config
-    return attention_choice(config.model, answer.target.chip.platform, config.data.length)
 
 
 def _memory(answer: Answer) -> Iterator[str]:
@@ -150,7 +143,7 @@ def _values(answer: Answer, peak_share: float) -> dict[str, Any]:
         "batch_per_device": answer.rows_per_device,
         "length": answer.config.data.length,
         "remat": answer.config.model.remat,
-        "attention": _attention(answer).implementation,
+        "attention": answer.attention.implementation,
         "fits": answer.fits,
         "missing_bytes_per_device": max(-answer.spare_bytes, 0),
         "peak_bytes_per_device": answer.compiled.peak_bytes,
