@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.parallel.ports import free_port
-from tupe_jax.errors import UserError
+from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
 from tupe_jax.parallel.meeting import Place, meet
 from tupe_jax.parallel.start import Wish, find_place
 from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
@@ -142,3 +142,27 @@ def test_a_signal_while_jax_starts_is_told_to_the_others(tmp_path):
     assert news["code"] == STOPPED_EXIT_CODE
     assert "process 0 (" in news["failed"]
     assert "was asked to stop before training began" in news["failed"]
+
+
+FAILS = """
+import socket, sys
+from tupe_jax.errors import UserError
+from tupe_jax.parallel.meeting import Connection
+from tupe_jax.parallel.processes import Processes
+
+other = socket.create_server(("localhost", 0))
+connection = Connection(socket.create_connection(other.getsockname()))
+with Processes(0, ("a", "b"), {1: connection}):
+    sys.stdin.read()
+    raise UserError("wrong")
+"""
+
+
+def test_a_log_that_nobody_reads_any_more_does_not_keep_a_process_from_ending():
+    program = [sys.executable, "-c", FAILS]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, env=environment, **pipes) as process:
+        process.stderr.close()
+        process.stdin.close()
+        assert process.wait(timeout=60) == USER_ERROR_EXIT_CODE

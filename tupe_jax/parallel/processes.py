@@ -177,7 +177,7 @@ class Processes:
             say(f"tupe: {error}")
             self.abandon(f"says: {error}", exit_code)
         time.sleep(NEWS_SECONDS)  # the thread that hears of a lost process would end this one
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)).rstrip())
         self.abandon(f"failed: {type(error).__name__}: {_first_line(error)}", exit_code)
 
     def _end_here(self, reason: str, exit_code: int) -> None:
@@ -200,7 +200,8 @@ ALONE = Processes(0, (socket.gethostname(),), {})
 
 
 def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    with suppress(OSError):  # whoever read it may be gone; that must not keep a process from ending
+        print(message, file=sys.stderr, flush=True)
 
 
 def _first_line(error: BaseException) -> str:
@@ -209,6 +210,7 @@ def _first_line(error: BaseException) -> str:
 
 def _exit(exit_code: int) -> None:
     """End at once: JAX would first wait, for minutes, for processes that are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     os._exit(exit_code)
