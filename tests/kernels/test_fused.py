@@ -83,7 +83,7 @@ def test_tiles_divide_what_they_pad(batch, length, num_heads, head_size):
 
 
 def test_rows_of_1024_fit_and_longer_ones_do_not():
-    base = {"batch": 16, "num_heads": 12, "head_size": 64, "itemsize": 2}
+    base = {"num_heads": 12, "head_size": 64, "itemsize": 2}
     assert fits_one_tile(length=1024, **base)
     assert not fits_one_tile(length=1025, **base)
     assert not fits_one_tile(length=1024, **{**base, "head_size": 32})  # four biases at once

@@ -3,11 +3,8 @@
 A module of its own, so that two test processes can share the work.
 """
 
-import pytest
-
 from tests.training import runs
 
 
-@pytest.mark.parametrize("reader", ["prepared", "live"])
-def test_killed_at_random_moments(reader, corpus, tmp_path):
-    runs.assert_kills_change_nothing(reader, 8, corpus, tmp_path)
+def test_killed_at_random_moments(corpus, tmp_path):
+    runs.assert_kills_change_nothing("prepared", 8, corpus, tmp_path)
