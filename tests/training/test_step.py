@@ -119,6 +119,8 @@ def test_bench_tells_what_a_save_costs(monkeypatch, capsys):
     assert cli.main(["bench", "checkpoint", "--config=tupe_r:tiny", *small, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["what"] == "checkpoint"
+    assert result["tokens_per_second"] == pytest.approx(4 * 64 / result["step_seconds"])
+    assert result.keys() >= {"shape", "model_flops_per_second", "fraction_of_matmul_peak"}
     assert result["every"] == 120
     assert result["blocked_seconds"] > 0
     assert result["share"] == pytest.approx(

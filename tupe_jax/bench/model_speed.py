@@ -14,7 +14,11 @@ from tupe_jax.bench.timing import Work
 from tupe_jax.config import Config
 from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.kernels.sharded import Bias
-from tupe_jax.model.flops import attention_flops_per_token, flops_per_token
+from tupe_jax.model.flops import (
+    attention_flops_per_token,
+    flops_per_token,
+    training_flops_per_token,
+)
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import batch_sharding, make_mesh
 from tupe_jax.training.program import check_settings, lower_train_step, masking
@@ -129,15 +133,22 @@ class Part:
     flops_per_token: Callable[[Config], float]
 
 
-def _forward_flops(config: Config, scored_share: float) -> float:
-    return flops_per_token(
-        config.model, config.data.length, scored_share, rows=config.train.batch_size
+def _training_flops(config: Config) -> float:
+    return training_flops_per_token(
+        config.model,
+        config.data.length,
+        config.objective.mask_rate,
+        rows=config.train.batch_size // config.train.accumulate,
     )
 
 
+def _encoder_flops(config: Config) -> float:
+    return flops_per_token(config.model, config.data.length, 0.0, rows=config.train.batch_size)
+
+
 PARTS: Mapping[str, Part] = {
-    "step": Part(training_step, lambda c: 3 * _forward_flops(c, c.objective.mask_rate)),
-    "forward": Part(forward_pass, lambda c: _forward_flops(c, 0.0)),
+    "step": Part(training_step, _training_flops),
+    "forward": Part(forward_pass, _encoder_flops),
     "attention": Part(
         attention_alone, lambda c: 3 * attention_flops_per_token(c.model, c.data.length)
     ),

@@ -92,7 +92,7 @@ def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
             ratios = [ours / theirs for ours, theirs in pairs]
             ratio = statistics.median(ratios)
             yield (
-                {"what": "ratio", "shape": (rows, length), "ratio": ratio, "ratios": ratios},
+                {**speeds["step"].as_json(), "what": "ratio", "ratio": ratio, "ratios": ratios},
                 f"ratio {rows} x {length}: {ratio:.2f} times as fast as transformers "
                 f"({min(ratios):.2f} to {max(ratios):.2f})",
             )
@@ -124,13 +124,17 @@ def _reader(arguments: argparse.Namespace) -> Iterator[Result]:
 
 def _checkpoint(arguments: argparse.Namespace) -> Iterator[Result]:
     from tupe_jax.bench.save_speed import measure_saving
+    from tupe_jax.bench.timing import Speed
 
+    config = _config(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        speed = measure_saving(_config(arguments), Path(folder))
+        speed = measure_saving(config, Path(folder))
+    shape = (config.train.batch_size, config.data.length)
+    steps_alone = Speed("checkpoint", shape, (shape[0] * shape[1] / speed.step_seconds,))
     extra = statistics.median(speed.extra_seconds)
     blocked = statistics.median(speed.blocked_seconds)
     values = {
-        "what": "checkpoint",
+        **steps_alone.as_json(),
         "step_seconds": speed.step_seconds,
         "blocked_seconds": blocked,
         "extra_seconds": extra,
