@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tupe_jax.errors import UserError
+from tupe_jax.host_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from tupe_jax.config import Config
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if arguments.against and arguments.what != "step":
         raise UserError(f"--against compares training steps; it is no argument of {arguments.what}")
+    keep_freed_memory()  # as `tupe pretrain` does
     measure = OTHERS.get(arguments.what, _model_part)
     for values, text in measure(arguments):
         print(json.dumps(values) if arguments.json else text, flush=True)

@@ -49,11 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config_files import load_config
+    from tupe_jax.host_memory import keep_freed_memory
     from tupe_jax.parallel.processes import ALONE
     from tupe_jax.parallel.start import Wish, find_place, join, start_jax
     from tupe_jax.recipes import from_config_dict
     from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
 
+    keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
     wish = Wish(arguments.coordinator, arguments.processes, arguments.process)
