@@ -15,6 +15,8 @@ from tupe_jax.data.glue import TASKS, LabelledTask, load_file, load_split, load_
 from tupe_jax.data.tsv import Columns, TsvFormat, read_classes, read_tsv
 from tupe_jax.errors import UserError
 
+KNOWN_TASKS = (*TASKS, *LABELS)
+
 PAPER_EPOCHS = 10
 PAPER_EPOCHS_OF_LARGE_TASKS = 5
 LARGE_TASKS = ("mnli", "qnli", "qqp", "snli")
@@ -102,14 +104,20 @@ def open_task(
         )
         return _builtin(name, train_examples, dev_examples)
     path = Path(name)
-    if path.suffix in (".tsv", ".gz", ".txt") or path.is_file():
-        _refuse(name, data_dir=data_dir, train=train)
-        return _own(path, dev, columns, regression)
-    known = (*TASKS, *LABELS)
-    raise UserError(
-        f"no task {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}, and one's own "
-        "by the path of its training file (.tsv)"
-    )
+    if path.suffix not in (".tsv", ".gz", ".txt") and not path.is_file():
+        raise UserError(
+            f"no task {name!r}{did_you_mean(name, KNOWN_TASKS)}; there are "
+            f"{', '.join(KNOWN_TASKS)}, and one's own by the path of its training file (.tsv)"
+        )
+    _refuse(name, data_dir=data_dir, train=train)
+    return _own(path, dev, columns, regression)
+
+
+def metrics_of(name: str) -> tuple[str, ...]:
+    """The metrics of a known task; the TUPE paper has accuracy where others put F1 first."""
+    if name in LABELS:
+        return ("accuracy", "matthews")
+    return tuple(sorted(TASKS[name].metrics, key=lambda metric: metric == "f1"))
 
 
 def _public(
@@ -125,18 +133,13 @@ def _public(
     return FinetuneTask(
         name=task.name,
         classes=task.form.classes,
-        metrics=_paper_metrics(task),
+        metrics=metrics_of(task.name),
         train=_load(task, data_dir, "train", train),
         dev={split: _load(task, data_dir, split, file) for split, file in files.items()},
         test=_load_test(task, data_dir, any_file_given=bool(train or dev)),
         epochs=PAPER_EPOCHS_OF_LARGE_TASKS if task.name in LARGE_TASKS else PAPER_EPOCHS,
         score_scale=STSB_SCALE if task.is_regression else 1.0,
     )
-
-
-def _paper_metrics(task: LabelledTask) -> tuple[str, ...]:
-    """The TUPE paper reports accuracy where others report F1 first (MRPC, QQP)."""
-    return tuple(sorted(task.metrics, key=lambda metric: metric == "f1"))
 
 
 def _load(
@@ -173,7 +176,7 @@ def _builtin(name: str, train_examples: int, dev_examples: int) -> FinetuneTask:
     return FinetuneTask(
         name=name,
         classes=LABELS[name],
-        metrics=("accuracy", "matthews"),
+        metrics=metrics_of(name),
         train=labelled(name, "train", BUILTIN_SEED, train_examples),
         dev={"dev": labelled(name, "validation", BUILTIN_SEED, dev_examples)},
     )
