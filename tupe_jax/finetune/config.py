@@ -33,6 +33,8 @@ class FinetuneConfig:
     """Trials in one program; 0: as many as the devices' memory holds."""
     save_seconds: int = 60
     """An evaluation is followed by a checkpoint if the last one is older than this."""
+    keep_weights: bool = True
+    """Keep the model of each trial's best evaluation."""
     optimizer: OptimizerConfig = field(default_factory=_paper_optimizer)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,8 @@ class GlueConfig:
     """The paper's, in the order of its table."""
     learning_rates: tuple[float, ...] = (2e-5, 3e-5, 4e-5, 5e-5)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(keep_weights=False))
+    """Without weights: of 160 trials of the base model they would be 70 GB."""
 
     def __post_init__(self) -> None:
         check_fields(self, "glue")

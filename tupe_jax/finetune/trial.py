@@ -20,7 +20,6 @@ from tupe_jax.data.atomic import complete_file
 from tupe_jax.errors import UserError
 
 RESULT_FILE = "result.json"
-MODEL_FOLDER = "model"
 PREDICTIONS_FOLDER = "predictions"
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -115,19 +114,33 @@ def from_json(values: Mapping[str, Any]) -> TrialResult:
 
 
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
-    """JSON has no NaN, which is what a correlation with constant predictions is: null."""
     return {
-        **asdict(evaluation),
+        "step": evaluation.step,
+        "epoch": evaluation.epoch,
+        "train_loss": _number_or_null(evaluation.train_loss),
         "scores": {
-            split: {metric: None if math.isnan(value) else value for metric, value in of.items()}
-            for split, of in evaluation.scores.items()
+            split: {metric: _number_or_null(value) for metric, value in of_split.items()}
+            for split, of_split in evaluation.scores.items()
         },
     }
 
 
 def evaluation_from_json(values: Mapping[str, Any]) -> Evaluation:
-    scores = {
-        split: {metric: math.nan if value is None else value for metric, value in of.items()}
-        for split, of in values["scores"].items()
-    }
-    return Evaluation(values["step"], values["epoch"], scores, values["train_loss"])
+    return Evaluation(
+        step=values["step"],
+        epoch=values["epoch"],
+        train_loss=_number_or_nan(values["train_loss"]),
+        scores={
+            split: {metric: _number_or_nan(value) for metric, value in of_split.items()}
+            for split, of_split in values["scores"].items()
+        },
+    )
+
+
+def _number_or_null(value: float) -> float | None:
+    """JSON has no NaN, which is what a correlation with constant predictions is."""
+    return value if math.isfinite(value) else None
+
+
+def _number_or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
