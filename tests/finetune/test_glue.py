@@ -57,6 +57,7 @@ class Trainer:
                     return None
                 self.trials_left -= 1
                 folder.mkdir(parents=True)
+                (workdir / CONFIG_FILE).write_text("{}")
                 score = trial.seed / 10 + trial.learning_rate
                 of_trial = result(trial.learning_rate, trial.seed, {"dev": score}, "accuracy")
                 write_result(of_trial, workdir)
@@ -194,6 +195,25 @@ def test_more_trials_may_be_asked_for_but_not_others(tmp_path):
     longer = GlueConfig(tasks=("cola",), finetune=FinetuneConfig(epochs=99, keep_weights=False))
     with pytest.raises(UserError, match=r"config\.finetune\.epochs was 0, now 99"):
         Trainer().run(tmp_path, record=Record(longer, "mine", 7, 1))
+
+
+def test_settings_with_which_nothing_was_trained_bind_nobody(tmp_path):
+    trainer = Trainer()
+
+    def fail(task, trials, workdir):
+        raise UserError("config.finetune.epochs is wrong")
+
+    with pytest.raises(UserError, match="is wrong"):
+        run_protocol(RECORD, tmp_path, Shard(), trainer.open_task, fail, Stop())
+    right = GlueConfig(tasks=("cola",), finetune=FinetuneConfig(epochs=1))
+    assert trainer.run(tmp_path, record=Record(right, "mine", 7, 1))
+
+
+def test_of_several_records_the_one_that_asks_for_most_is_reported(tmp_path):
+    Trainer().run(tmp_path, record=Record(GlueConfig(tasks=("cola",)), "mine", 7, 1))
+    every = Record(GlueConfig(), "mine", 7, 1)
+    Trainer(0).run(tmp_path, "0/2", every)
+    assert read_record(tmp_path) == every
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):

@@ -85,7 +85,7 @@ def _train(arguments: argparse.Namespace) -> bool:
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped, saved; the same command goes on", file=sys.stderr)
+        print("stopped; the same command goes on", file=sys.stderr)
     return finished
 
 

@@ -101,8 +101,7 @@ def run_protocol(
     All tasks are opened before the first is trained on: a missing file is told at once.
     """
     place = shard.folder(workdir)
-    place.mkdir(parents=True, exist_ok=True)
-    check_begun_with(place, asdict(record), FREE_IN_PROTOCOL)
+    _note(record, place)
     todo = dict(_todo(plan(record.config, shard), workdir, place))
     tasks = {name: open_task(name) for name in todo}
     for name, trials in todo.items():
@@ -113,6 +112,15 @@ def run_protocol(
         if train(tasks[name], trials, place / name) is None:
             return False
     return True
+
+
+def _note(record: Record, place: Path) -> None:
+    """Write down what the folder is about; a model or settings that do not fit it are refused."""
+    place.mkdir(parents=True, exist_ok=True)
+    if not any(place.glob(f"*/{CONFIG_FILE}")):
+        # No task was begun: the last attempt failed, and its settings may be what was wrong.
+        (place / CONFIG_FILE).unlink(missing_ok=True)
+    check_begun_with(place, asdict(record), FREE_IN_PROTOCOL)
 
 
 def _todo(
@@ -153,21 +161,24 @@ def _find(task: str, trial: Trial, folders: Sequence[Path]) -> TrialResult | Non
 def _check_alike(task: str, folders: Sequence[Path]) -> None:
     """Trials of different models or settings do not belong into one table."""
     files = [file for folder in folders if (file := folder / task / CONFIG_FILE).exists()]
-    first, *others = [json.loads(file.read_text(encoding="utf-8")) for file in files] or [None]
-    for file, other in zip(files[1:], others, strict=True):
+    begun_with = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    for file, settings in zip(files, begun_with, strict=True):
         try:
-            check_unchanged(first, other, FREE)
+            check_unchanged(begun_with[0], settings, FREE)
         except UserError as error:
             raise UserError(f"{file.parent} does not fit {files[0].parent}: {error}") from None
 
 
 def read_record(workdir: Path) -> Record:
-    """What the work directory, or the first of its shards, is about."""
-    for folder in places(workdir):
-        file = folder / CONFIG_FILE
-        if file.exists():
-            return from_mapping(Record, json.loads(file.read_text(encoding="utf-8")), str(file))
-    raise UserError(f"{workdir}: no {CONFIG_FILE}, so nothing to report; `tupe glue` makes it")
+    """What the work directory is about; of several shards, the one that asks for most."""
+    files = [file for folder in places(workdir) if (file := folder / CONFIG_FILE).exists()]
+    if not files:
+        raise UserError(f"{workdir}: no {CONFIG_FILE}, so nothing to report; `tupe glue` makes it")
+    records = [
+        from_mapping(Record, json.loads(file.read_text(encoding="utf-8")), str(file))
+        for file in files
+    ]
+    return max(records, key=lambda record: sum(map(len, plan(record.config).values())))
 
 
 def glue_config(values: Mapping[str, Any]) -> GlueConfig:
