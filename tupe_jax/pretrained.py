@@ -29,8 +29,10 @@ class Pretrained:
     params: Mapping[flat.Path, flat.Array] = field(repr=False)
     vocabulary: Vocabulary
     vocabulary_file: bytes = field(repr=False)
-    step: int | None
+    step: int | None = None
     """Of pre-training, where it is known."""
+    length: int | None = None
+    """Tokens in a row of pre-training, where it is known."""
 
     @property
     def fingerprint(self) -> int:
@@ -59,6 +61,8 @@ def load_pretrained(
     if vocabulary is not None:
         raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
     saved = load_for_use(found)
+    if "model" not in saved.config:
+        raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
     return _checked(
         Pretrained(
             config=from_mapping(ModelConfig, saved.config["model"], f"{path}: model"),
@@ -67,6 +71,7 @@ def load_pretrained(
             vocabulary=Vocabulary.parse(saved.vocabulary, found),
             vocabulary_file=saved.vocabulary,
             step=saved.step,
+            length=saved.config["data"]["length"],
         )
     )
 
@@ -102,7 +107,6 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
             params=flat.arrays_of(model),
             vocabulary=vocabulary,
             vocabulary_file=vocabulary.path.read_bytes(),
-            step=None,
         )
     )
 

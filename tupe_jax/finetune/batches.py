@@ -27,6 +27,8 @@ SHORTEST_BUCKET = 32
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Places = NDArray[np.integer[Any]]
+"""Numbers of rows in their split."""
 
 
 @jax.tree_util.register_dataclass
@@ -53,17 +55,22 @@ class Rows:
         return len(self.tokens_NxS)
 
     @property
+    def longest(self) -> int:
+        return int(self.tokens_NxS.shape[1])
+
+    @property
     def digest(self) -> str:
         """Tells these rows and labels from all others."""
         arrays = (self.tokens_NxS, self.labels_N)
         return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
 
-    def batch(self, places: NDArray[np.int64], weights: Floats, length: int) -> Batch:
-        """The rows at these places, [...], cut to `length` or padded to it."""
-        tokens = self.tokens_NxS[places][..., :length]
-        missing = length - tokens.shape[-1]
-        tokens = np.pad(tokens, [(0, 0)] * places.ndim + [(0, missing)], constant_values=PAD_ID)
-        return Batch(tokens, self.labels_N[places], weights)
+    def tokens_at(self, places: Places, buckets: Sequence[int]) -> Ints:
+        """The rows at these places, [..., S], S being the shortest bucket that holds them."""
+        longest = int(self.lengths_N[places].max())
+        length = min(bucket for bucket in buckets if bucket >= longest)
+        tokens = self.tokens_NxS[places, :length]
+        padding = [(0, 0)] * places.ndim + [(0, length - tokens.shape[-1])]
+        return np.pad(tokens, padding, constant_values=PAD_ID)
 
 
 def encode_rows(
@@ -80,24 +87,17 @@ def encode_rows(
     )
 
 
-def bucket_lengths(config: ModelConfig, length: int) -> tuple[int, ...]:
-    """The lengths that batches may have: 32, 64, 128 and so on, the last one `length`.
+def bucket_lengths(config: ModelConfig, length: int, longest: int) -> tuple[int, ...]:
+    """The lengths of batches: 32, 64, 128 and so on, up to the longest row; never above `length`.
 
-    Only the last for an encoding whose numbers depend on the length of the row, padding included.
+    Only `length` for an encoding whose numbers depend on the row's length, padding included.
     """
     if any(encoding.row_factor for encoding in encodings(config).values()):
         return (length,)
-    doubled = []
-    bucket = SHORTEST_BUCKET
-    while bucket < length:
-        doubled.append(bucket)
-        bucket *= 2
-    return (*doubled, length)
-
-
-def bucket_of(longest: int, buckets: Sequence[int]) -> int:
-    """The shortest bucket that holds a row of this length."""
-    return min(bucket for bucket in buckets if bucket >= longest)
+    buckets = [SHORTEST_BUCKET]
+    while buckets[-1] < longest:
+        buckets.append(2 * buckets[-1])
+    return tuple(min(bucket, length) for bucket in buckets)
 
 
 class TrainBatches:
@@ -129,8 +129,8 @@ class TrainBatches:
         filled = ((0, 0), (0, self._batch_size - places_TxB.shape[1]))
         weights_TxB = np.pad(np.ones_like(places_TxB, np.float32), filled)
         places_TxB = np.pad(places_TxB, filled, mode="edge")  # no longer than the batch is anyway
-        longest = int(self._rows.lengths_N[places_TxB].max())
-        return self._rows.batch(places_TxB, weights_TxB, bucket_of(longest, self._buckets))
+        tokens_TxBxS = self._rows.tokens_at(places_TxB, self._buckets)
+        return Batch(tokens_TxBxS, self._rows.labels_N[places_TxB], weights_TxB)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -143,12 +143,10 @@ def _orders(seeds_T: jax.Array, epoch: jax.Array, count: int) -> jax.Array:
 
 def evaluation_batches(
     rows: Rows, batch_size: int, buckets: Sequence[int]
-) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """All rows, the longest first, with their places; some places come twice in the last batch."""
+) -> Iterator[tuple[Places, Ints]]:
+    """Places and tokens of all rows, the longest first; the last row fills up the last batch."""
     order_N = np.argsort(-rows.lengths_N, kind="stable")
     for start in range(0, len(rows), batch_size):
         places_B = order_N[start : start + batch_size]
-        longest = int(rows.lengths_N[places_B].max())
         places_B = np.pad(places_B, (0, batch_size - len(places_B)), mode="edge")
-        weights_B = np.ones(batch_size, np.float32)
-        yield places_B, rows.batch(places_B, weights_B, bucket_of(longest, buckets))
+        yield places_B, rows.tokens_at(places_B, buckets)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.finetune.batches import Rows, evaluation_batches
+from tupe_jax.finetune.batches import Places, Rows, evaluation_batches
 from tupe_jax.finetune.metrics import METRICS
 from tupe_jax.finetune.programs import Programs
 from tupe_jax.finetune.task import FinetuneTask
@@ -32,15 +32,15 @@ def predict(
     predictions = {}
     for split, rows in splits.items():
         outputs: list[jax.Array] = []
-        places: list[NDArray[np.int64]] = []
-        for places_B, batch in evaluation_batches(rows, batch_size, buckets):
+        places: list[Places] = []
+        for places_B, tokens_BxS in evaluation_batches(rows, batch_size, buckets):
             if stop.requested:
                 return None
-            outputs.append(programs.outputs_TxBxC(params, batch.tokens_BxS))
+            outputs.append(programs.outputs_TxBxC(params, tokens_BxS))
             places.append(places_B)
-        in_turn_TxMxC = np.concatenate(jax.device_get(outputs), axis=1)
-        outputs_TxNxC = np.empty_like(in_turn_TxMxC[:, : len(rows)])
-        outputs_TxNxC[:, np.concatenate(places)] = in_turn_TxMxC
+        by_length_TxMxC = np.concatenate(jax.device_get(outputs), axis=1)
+        outputs_TxNxC = np.empty_like(by_length_TxMxC[:, : len(rows)])
+        outputs_TxNxC[:, np.concatenate(places)] = by_length_TxMxC
         predictions[split] = (
             outputs_TxNxC[..., 0] if task.is_regression else outputs_TxNxC.argmax(-1)
         )

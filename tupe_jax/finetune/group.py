@@ -183,7 +183,8 @@ def _train_group(
     if evaluated() == schedule.total_steps:
         predictions = predictions_of(state.best_params, {**data.dev, **data.test})
     if predictions is None:
-        save()
+        if step > 0:
+            save()
         return None
     results = [
         TrialResult(trial, tuple(of_trial), best_of(data.task, of_trial))

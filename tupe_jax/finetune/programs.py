@@ -16,7 +16,6 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tupe_jax.config import OptimizerConfig
-from tupe_jax.finetune.batches import Batch
 from tupe_jax.finetune.step import (
     Choices,
     Classifier,

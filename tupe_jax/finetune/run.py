@@ -21,7 +21,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.finetune.batches import Rows, TrainBatches, bucket_lengths, encode_rows
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.group import EncodedTask, Outcome, Schedule, train_group
-from tupe_jax.finetune.groups import plan_groups
+from tupe_jax.finetune.groups import Group, plan_groups
 from tupe_jax.finetune.memory import trials_per_device
 from tupe_jax.finetune.predictions import write_predictions
 from tupe_jax.finetune.programs import Programs, make_programs, mesh_for, unit_optimizer
@@ -36,6 +36,9 @@ from tupe_jax.finetune.trial import (
 )
 from tupe_jax.interop import arrays as flat
 from tupe_jax.interop.folder import save_folder
+from tupe_jax.model.positions import encodings
+from tupe_jax.parallel.processes import say
+from tupe_jax.platform import attention_choice
 from tupe_jax.pretrained import MODEL_FOLDER, Pretrained
 from tupe_jax.training.agreed_stop import Stop
 from tupe_jax.training.changed_config import check_begun_with
@@ -60,10 +63,11 @@ def finetune(
     stop: Stop,
 ) -> list[TrialResult] | None:
     """Train what is not finished of the trials of one task; None: stopped on request, saved."""
+    # ------------------------------------------------------------------ model, data
     model = _model_config(config, pretrained.config)
-    data = _encode(config, model, pretrained, task)
     classifier = Classifier(model, task.name, task.outputs, task.is_regression)
     weights = {} if config.from_scratch else _part(pretrained.params, "encoder")
+    data = _encode(config, model, pretrained, task)
     begun_with = {
         "finetune": asdict(config),
         "model": asdict(model),
@@ -72,6 +76,8 @@ def finetune(
     }
     workdir.mkdir(parents=True, exist_ok=True)
     check_begun_with(workdir, begun_with, FREE)
+
+    # ------------------------------------------------------------------ programs
     schedule = Schedule(
         steps_per_epoch=math.ceil(len(data.train) / config.batch_size),
         epochs=config.epochs or task.epochs,
@@ -90,18 +96,26 @@ def finetune(
         return make_programs(classifier, optimizer, mesh_for(count, devices))
 
     def compile_one() -> jax.stages.Compiled:
-        """The step of a single trial with its longest rows."""
-        programs, some = programs_for(1), programs_for(1).choices(trials[:1])
+        """The step of a single trial, with the longest rows."""
+        programs = programs_for(1)
+        choices = programs.choices(trials[:1])
         batch = TrainBatches(data.train, [0], config.batch_size, data.buckets[-1:])(0)
-        state = programs.abstract_state(some, weights)
-        return programs.train.lower(state, some, batch).compile()
+        state = programs.abstract_state(choices, weights)
+        return programs.train.lower(state, choices, batch).compile()
 
     at_once = config.at_once or len(devices) * trials_per_device(devices[0], compile_one)
-    for group in plan_groups(workdir, trials, at_once, len(devices)):
+
+    # ------------------------------------------------------------------ train
+    groups = plan_groups(workdir, trials, at_once, len(devices))
+    if groups:
+        say(_announcement(data, schedule, groups, pretrained))
+        say(str(attention_choice(model, devices[0].platform, data.buckets[-1])))
+    for group in groups:
+        if stop.requested:
+            return None
         group.begin()
-        outcome = train_group(
-            config, data, schedule, programs_for(len(group.trials)), weights, group, stop
-        )
+        programs = programs_for(len(group.trials))
+        outcome = train_group(config, data, schedule, programs, weights, group, stop)
         if outcome is None:
             return None
         for number, result in enumerate(outcome.results):
@@ -121,22 +135,21 @@ def _model_config(config: FinetuneConfig, pretrained: ModelConfig) -> ModelConfi
 def _encode(
     config: FinetuneConfig, model: ModelConfig, pretrained: Pretrained, task: FinetuneTask
 ) -> EncodedTask:
-    if config.length > model.position.max_length:
+    limits = [encoding.longest for encoding in encodings(model).values() if encoding.longest]
+    if config.length > min(limits, default=config.length):
         raise UserError(
-            f"finetune.length={config.length} is more than the model's position.max_length="
-            f"{model.position.max_length}; set --config.length={model.position.max_length}"
+            f"rows of finetune.length={config.length} tokens are more than the model's "
+            f"position.max_length={min(limits)}; set --config.length={min(limits)}"
         )
 
     def rows(examples: Sequence[Example]) -> Rows:
         return encode_rows(examples, pretrained.vocabulary, config.length, task.score_scale)
 
-    return EncodedTask(
-        task=task,
-        train=rows(task.train),
-        dev={split: rows(examples) for split, examples in task.dev.items()},
-        test={split: rows(examples) for split, examples in task.test.items()},
-        buckets=bucket_lengths(model, config.length),
-    )
+    train = rows(task.train)
+    dev = {split: rows(examples) for split, examples in task.dev.items()}
+    test = {split: rows(examples) for split, examples in task.test.items()}
+    longest = max(split.longest for split in (train, *dev.values(), *test.values()))
+    return EncodedTask(task, train, dev, test, bucket_lengths(model, config.length, longest))
 
 
 def _finish(
@@ -170,6 +183,20 @@ def _finish(
         )
         save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file)
     write_result(result, workdir)
+
+
+def _announcement(
+    data: EncodedTask, schedule: Schedule, groups: Sequence[Group], pretrained: Pretrained
+) -> str:
+    """What is going to happen."""
+    sizes = ", ".join(str(len(group.trials)) for group in groups)
+    text = (
+        f"{data.task.name}: {len(data.train):,} rows of up to {data.train.longest} tokens, "
+        f"{schedule.epochs} epochs of {schedule.steps_per_epoch:,} steps; trials at once: {sizes}"
+    )
+    if pretrained.length is not None and data.train.longest > pretrained.length:
+        text += f"; places beyond {pretrained.length} are new to the model"
+    return text
 
 
 def _part(arrays: Mapping[flat.Path, flat.Array], name: str) -> dict[flat.Path, flat.Array]:
