@@ -148,7 +148,7 @@ def test_ones_own_scores(own):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": "text,kind"}, r"train\.tsv: give the file to evaluate on.*--dev="),
+        ({"columns": "text,kind"}, r"train\.tsv: give one file to evaluate on.*--dev="),
         ({"dev": True}, r"train\.tsv: say what is in it.*--columns="),
         ({"dev": True, "columns": "kind"}, "--columns=kind: name one or two columns of text"),
         ({"dev": True, "columns": "a,b,c,d"}, "--columns=a,b,c,d: name one or two"),

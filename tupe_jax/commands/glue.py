@@ -97,16 +97,19 @@ def _report(workdir: Path) -> str:
     from tupe_jax.finetune.glue import collect, read_record
     from tupe_jax.finetune.report import make_report
     from tupe_jax.finetune.table import as_json, csv_table, markdown
+    from tupe_jax.parallel.processes import ALONE
+    from tupe_jax.training.workdir import open_workdir
 
     record = read_record(workdir)
     planned = len(record.config.learning_rates) * len(record.config.seeds)
     report = make_report(record.name, record.step, collect(record.config, workdir), planned)
     table = markdown(report)
+    open_workdir(workdir, ALONE)
     for file, text in (
-        ("table.md", table),
+        ("table.md", table + "\n"),
         ("table.csv", csv_table(report)),
-        ("table.json", json.dumps(as_json(report), indent=2)),
+        ("table.json", json.dumps(as_json(report), indent=2) + "\n"),
     ):
         with complete_file(workdir / file) as unfinished:
-            unfinished.write_text(text + "\n", encoding="utf-8")
+            unfinished.write_text(text, encoding="utf-8")
     return table

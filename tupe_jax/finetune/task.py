@@ -192,7 +192,7 @@ def _own(path: Path, dev: Sequence[Path], columns: str | None, regression: bool)
             "sentence,label"
         )
     if len(dev) != 1:
-        raise UserError(f"{path}: give the file to evaluate on, such as --dev=dev.tsv")
+        raise UserError(f"{path}: give one file to evaluate on, such as --dev=dev.tsv")
     layout = Columns(names[0], names[1] if len(names) == 3 else None, names[-1])
     form = TsvFormat(layout, None if regression else _own_classes(path, layout))
     return FinetuneTask(
