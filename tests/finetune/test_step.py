@@ -9,9 +9,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from tests.finetune import side_by_side
-from tests.finetune.side_by_side import TRIALS, train
+from tests.finetune.side_by_side import PRETRAINED, TRIALS, train
 from tupe_jax.config import OptimizerConfig
 from tupe_jax.finetune.groups import plan_groups
 from tupe_jax.finetune.programs import make_programs, mesh_for, unit_optimizer
@@ -69,13 +70,10 @@ def test_the_word_head_is_left_alone_and_the_pretrained_weights_are_the_start():
     programs = make_programs(
         side_by_side.CLASSIFIER, side_by_side.OPTIMIZER, mesh_for(2, jax.devices())
     )
-    path = ("encoder", "word_embedding")
-    words_VxD = np.full((50, 16), 0.5, np.float32)
-    state = programs.first_state(programs.choices(TRIALS[:2]), {path: words_VxD})
+    state = programs.first_state(programs.choices(TRIALS[:2]), PRETRAINED)
     assert "masked_word_head" not in state.params
-    np.testing.assert_array_equal(
-        state.params["encoder"]["word_embedding"][...], np.stack([words_VxD] * 2)
-    )
+    for path, param in nnx.to_flat_state(state.params["encoder"]):
+        np.testing.assert_array_equal(param[...], np.stack([PRETRAINED["encoder", *path]] * 2))
     head = state.params["classification_heads"]["head"]["output"]["kernel"][...]
     assert not np.array_equal(head[0], head[1])
 

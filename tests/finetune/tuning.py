@@ -1,13 +1,14 @@
-"""Small real fine-tunings: a model of two layers, a task of a hundred rows."""
+"""Small real fine-tunings: a model of one layer, a task of a hundred rows."""
 
 from flax import nnx
 
 from tests.model.helpers import small_config, with_position
 from tupe_jax.config import OptimizerConfig
 from tupe_jax.data.make_vocabulary import make_vocabulary
+from tupe_jax.finetune.batches import encode_rows
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.run import finetune
-from tupe_jax.finetune.task import open_task
+from tupe_jax.finetune.task import FinetuneTask, open_task
 from tupe_jax.finetune.trial import Trial
 from tupe_jax.interop.folder import save_folder
 from tupe_jax.model.heads import MaskedLM
@@ -19,7 +20,7 @@ TRAIN, DEV = 100, 40
 ONE, TWO = Trial(2e-3, 0), Trial(1e-3, 1)
 CONFIG = FinetuneConfig(
     batch_size=16,
-    length=64,
+    length=32,
     epochs=2,
     save_seconds=0,
     optimizer=OptimizerConfig(warmup="6%"),
@@ -27,7 +28,7 @@ CONFIG = FinetuneConfig(
 """Seven steps in an epoch, the last one of four rows; a checkpoint at every evaluation."""
 
 
-MODEL = with_position(small_config(vocab_size=PIECES, num_layers=2), max_length=64)
+MODEL = with_position(small_config(vocab_size=PIECES, num_layers=1), max_length=64)
 """Dropout is on, since resuming must reproduce it."""
 
 
@@ -53,3 +54,13 @@ def tune(model_folder, task, workdir, trials=(ONE, TWO), config=CONFIG, stop=Non
     return finetune(
         config, load_pretrained(model_folder), task, trials, workdir, stop or NeverStop()
     )
+
+
+def rows_of(examples, vocabulary):
+    return encode_rows(examples, vocabulary, CONFIG.length)
+
+
+def own_task(classes, examples, **settings):
+    """The same examples to train on and to be evaluated on."""
+    metrics = ("pearson",) if classes is None else ("accuracy",)
+    return FinetuneTask("own", classes, metrics, examples, {"dev": examples}, **settings)

@@ -61,10 +61,15 @@ class Classifier:
         return MaskedLM(self.config, rngs=rngs, classification_heads={self.head: self.num_outputs})
 
     def first_params(self, seed: jax.Array, pretrained: Mapping[Path, Array]) -> Params:
-        """What is pretrained, and the rest random."""
+        """A pretrained encoder and a random head; all random where nothing is pretrained."""
         params = nnx.state(self.create(seed), nnx.Not(nnx.PathContains(WORD_HEAD)))
+        if not pretrained:
+            return params
         taken = [
-            (path, param.replace(pretrained.get(tuple(map(str, path)), param[...])))
+            (
+                path,
+                param.replace(pretrained[tuple(map(str, path))]) if path[0] == "encoder" else param,
+            )
             for path, param in nnx.to_flat_state(params)
         ]
         started: Params = nnx.from_flat_state(taken)
