@@ -8,31 +8,43 @@ import pytest
 from flax import nnx
 
 from tupe_jax import cli
+from tupe_jax.checks import from_mapping
 from tupe_jax.config import POSITION_VARIANTS
 from tupe_jax.config_files import known_configs, load_config
 from tupe_jax.errors import UserError
+from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.recipes import from_config_dict
 
 CONFIGS = known_configs()
+FINETUNING = {"finetune": FinetuneConfig, "glue": GlueConfig}
+PRETRAINING = [name for name in CONFIGS if name not in FINETUNING]
 
 
 def forms(name):
     return [name, f"{name}:modern", f"{name}:tiny"]
 
 
-@pytest.mark.parametrize("spec", [spec for name in CONFIGS for spec in forms(name)])
+@pytest.mark.parametrize("spec", [spec for name in PRETRAINING for spec in forms(name)])
 def test_every_form_makes_a_model(spec):
     config = from_config_dict(load_config(spec))
     nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0)))
     assert config.data.length <= config.model.position.max_length
 
 
+@pytest.mark.parametrize("form", ["paper", "quick"])
+@pytest.mark.parametrize("name", FINETUNING)
+def test_every_form_of_fine_tuning_is_a_config(name, form):
+    config = from_mapping(FINETUNING[name], load_config(f"{name}:{form}"), "config")
+    assert (config == FINETUNING[name]()) == (form == "paper")
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_header_gives_commands_that_work(name):
     text = CONFIGS[name].read_text()
-    commands = re.findall(r"^  tupe pretrain(.*)$", text, re.MULTILINE)
-    assert len(commands) == (1 if name == "quickstart" else 3)
+    command = name if name in FINETUNING else "pretrain"
+    commands = re.findall(rf"^  tupe {command}(.*)$", text, re.MULTILINE)
+    assert len(commands) == (1 if name == "quickstart" else 2 if name in FINETUNING else 3)
     for spec in re.findall(r"--config=(\S+)", text):
         assert spec.partition(":")[0] == name
         load_config(spec)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tupe_jax.data.examples import Example
-from tupe_jax.data.tsv import Columns, TsvFormat, read_tsv
+from tupe_jax.data.examples import NO_LABEL, Example
+from tupe_jax.data.tsv import Columns, TsvFormat, read_tsv, read_unlabelled
 from tupe_jax.errors import UserError
 
 PAIR = Columns("premise", "hypothesis", "label")
@@ -62,6 +62,20 @@ def test_scores_are_numbers(tmp_path: Path) -> None:
 def test_rows_without_a_label_are_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "premise\thypothesis\tlabel\nP\tH\t-\nP\tI\tyes\n")
     assert read_tsv(path, TsvFormat(PAIR, ("no", "yes"), no_label="-")) == [Example("P", "I", 1)]
+
+
+def test_rows_of_a_test_file_need_no_label_and_are_all_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "index\tpremise\thypothesis\n0\tP\tH\n1\tP\tI\n")
+    both = [Example("P", "H", NO_LABEL), Example("P", "I", NO_LABEL)]
+    assert read_unlabelled(path, PAIR) == both
+    write(path, "label\tpremise\thypothesis\nyes\tP\tH\n-\tP\tI\n")
+    assert read_unlabelled(path, PAIR) == both
+    write(path, "premise\thypothesis\nP\nP\tI\n")
+    with pytest.raises(UserError, match=r"a\.tsv:2: 1 columns, but 2"):
+        read_unlabelled(path, PAIR)
+    write(path, "premise\thypothesis\n")
+    with pytest.raises(UserError, match=r"a\.tsv: no rows"):
+        read_unlabelled(path, PAIR)
 
 
 def test_no_more_short_lines_are_left_out_than_are_known(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+NO_LABEL = -1
+"""The label of an example that has none, as in GLUE's test files; TFDS has the same number."""
+
 
 @dataclass(frozen=True)
 class Example:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tupe_jax.data.examples import Example
-from tupe_jax.data.tsv import Columns, TsvFormat, read_tsv
+from tupe_jax.data.tsv import Columns, TsvFormat, read_tsv, read_unlabelled
 from tupe_jax.errors import UserError
 
 
@@ -23,6 +23,7 @@ class SplitNames:
 
 TRAIN = SplitNames(("train.tsv",), "train")
 DEV = SplitNames(("dev.tsv",), "validation")
+TEST = SplitNames(("test.tsv",), "test")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class LabelledTask:
     """One task; metrics are named in the order in which papers report them.
 
     TFDS has its own column names; its class numbers are the ones of `form.classes`.
+    `splits` are labelled; GLUE keeps the labels of `test_splits` to itself.
     """
 
     name: str
@@ -39,6 +41,7 @@ class LabelledTask:
     tfds_columns: Columns
     metrics: tuple[str, ...] = ("accuracy",)
     splits: Mapping[str, SplitNames] = field(default_factory=lambda: {"train": TRAIN, "dev": DEV})
+    test_splits: Mapping[str, SplitNames] = field(default_factory=lambda: {"test": TEST})
 
     @property
     def is_pair(self) -> bool:
@@ -55,6 +58,7 @@ PREMISE_HYPOTHESIS = Columns("premise", "hypothesis", "label")
 NO_YES = ("0", "1")
 TWO_WAY = ("entailment", "not_entailment")
 THREE_WAY = ("entailment", "neutral", "contradiction")
+SNLI_TEST = SplitNames(("test.tsv", "snli_1.0_test.txt"), "test")
 
 TASKS: Mapping[str, LabelledTask] = {
     task.name: task
@@ -81,7 +85,7 @@ TASKS: Mapping[str, LabelledTask] = {
             tfds_name="glue/mrpc",
             tfds_columns=PAIR,
             metrics=("f1", "accuracy"),
-            splits={"train": TRAIN, "dev": DEV, "test": SplitNames(("test.tsv",), "test")},
+            splits={"train": TRAIN, "dev": DEV, "test": TEST},
         ),
         LabelledTask(
             name="stsb",
@@ -112,6 +116,10 @@ TASKS: Mapping[str, LabelledTask] = {
                 "train": TRAIN,
                 "dev_matched": SplitNames(("dev_matched.tsv",), "validation_matched"),
                 "dev_mismatched": SplitNames(("dev_mismatched.tsv",), "validation_mismatched"),
+            },
+            test_splits={
+                "test_matched": SplitNames(("test_matched.tsv",), "test_matched"),
+                "test_mismatched": SplitNames(("test_mismatched.tsv",), "test_mismatched"),
             },
         ),
         LabelledTask(
@@ -147,8 +155,9 @@ TASKS: Mapping[str, LabelledTask] = {
             splits={
                 "train": SplitNames(("train.tsv", "snli_1.0_train.txt"), "train"),
                 "dev": SplitNames(("dev.tsv", "snli_1.0_dev.txt"), "validation"),
-                "test": SplitNames(("test.tsv", "snli_1.0_test.txt"), "test"),
+                "test": SNLI_TEST,
             },
+            test_splits={"test": SNLI_TEST},
         ),
     )
 }
@@ -170,17 +179,36 @@ def split_names(task: LabelledTask, split: str) -> SplitNames:
 
 def load_split(task: LabelledTask, folder: Path, split: str) -> list[Example]:
     """Read a split of a task from its own folder or from the folder of all tasks."""
-    names = [name + end for name in split_names(task, split).files for end in ("", ".gz")]
-    for place in (folder / task.folder, folder):
-        for name in names:
-            if (place / name).is_file():
-                return load_file(task, place / name)
-    raise UserError(
-        f"{folder}: none of {', '.join(names)} is there or in {task.folder}/; a file of another "
-        "name is read by its path"
-    )
+    names = split_names(task, split)
+    path = _find_file(task, folder, names)
+    if path is None:
+        raise UserError(
+            f"{folder}: none of {', '.join(_file_names(names))} is there or in {task.folder}/; a "
+            "file of another name is read by its path"
+        )
+    return load_file(task, path)
+
+
+def load_test_splits(task: LabelledTask, folder: Path) -> dict[str, list[Example]]:
+    """Read the test splits that are in the folder, without labels and with every row."""
+    paths = {split: _find_file(task, folder, names) for split, names in task.test_splits.items()}
+    return {
+        split: read_unlabelled(path, task.form.columns)
+        for split, path in paths.items()
+        if path is not None
+    }
 
 
 def load_file(task: LabelledTask, path: Path) -> list[Example]:
     """Read one file that has the task's columns, whatever its name."""
     return read_tsv(path, task.form)
+
+
+def _find_file(task: LabelledTask, folder: Path, names: SplitNames) -> Path | None:
+    places = [folder / task.folder, folder]
+    paths = [place / name for place in places for name in _file_names(names)]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _file_names(names: SplitNames) -> list[str]:
+    return [name + end for name in names.files for end in ("", ".gz")]

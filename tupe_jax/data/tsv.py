@@ -6,12 +6,13 @@ of them (parse trees, annotators' labels) need no special case.
 
 import gzip
 import math
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupe_jax.data.examples import Example
+from tupe_jax.data.examples import NO_LABEL, Example
 from tupe_jax.errors import UserError
 
 
@@ -47,36 +48,41 @@ class TsvFormat:
 
 def read_tsv(path: Path, form: TsvFormat) -> list[Example]:
     """Return the labelled rows of the file; what does not fit is an error naming the line."""
-    lines = _lines(path)
-    header = form.header
-    if header is None:
-        _, first = next(lines, (1, ""))
-        header = tuple(first.split("\t"))
-    _check_header(path, header, form.columns)
+    columns = form.columns
     examples = []
-    short_lines_left = form.short_lines
-    for number, line in lines:
-        fields = line.split("\t")
-        if len(fields) < len(header) and short_lines_left:
-            short_lines_left -= 1
-            continue
-        if len(fields) != len(header):
-            raise UserError(
-                f"{path}:{number}: {len(fields)} columns, but {len(header)} are expected "
-                f"({', '.join(header)})"
-            )
-        row = dict(zip(header, fields, strict=True))
-        if row[form.columns.label] == form.no_label:
+    for number, row in _rows(path, columns.names, form.header, form.short_lines):
+        if row[columns.label] == form.no_label:
             continue
         try:
-            label = parse_label(row[form.columns.label], form.classes)
+            label = parse_label(row[columns.label], form.classes)
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}") from None
-        sentence2 = None if form.columns.sentence2 is None else row[form.columns.sentence2]
-        examples.append(Example(row[form.columns.sentence1], sentence2, label))
+        examples.append(_example(row, columns, label))
     if not examples:
         raise UserError(f"{path}: no labelled rows")
     return examples
+
+
+def read_unlabelled(path: Path, columns: Columns) -> list[Example]:
+    """Return every row of a file with a header line; labels are not looked for.
+
+    No line is left out: what a model says of row n goes by that number.
+    """
+    needed = [name for name in columns.names if name != columns.label]
+    examples = [_example(row, columns, NO_LABEL) for _, row in _rows(path, needed)]
+    if not examples:
+        raise UserError(f"{path}: no rows")
+    return examples
+
+
+def read_classes(path: Path, columns: Columns) -> tuple[str, ...]:
+    """Return the different labels of a file, sorted: as numbers if all are, else as texts."""
+    found = {row[columns.label] for _, row in _rows(path, columns.names)}
+    if not found:
+        raise UserError(f"{path}: no labelled rows")
+    if all(re.fullmatch(r"-?\d+", label) for label in found):
+        return tuple(sorted(found, key=int))
+    return tuple(sorted(found))
 
 
 def parse_label(text: str, classes: Sequence[str] | None) -> int | float:
@@ -116,8 +122,35 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _check_header(path: Path, header: Sequence[str], columns: Columns) -> None:
-    missing = [name for name in columns.names if name not in header]
+def _rows(
+    path: Path, needed: Sequence[str], header: Sequence[str] | None = None, short_lines: int = 0
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line numbers and rows by column; see `TsvFormat` for `header` and `short_lines`."""
+    lines = _lines(path)
+    if header is None:
+        _, first = next(lines, (1, ""))
+        header = tuple(first.split("\t"))
+    _check_header(path, header, needed)
+    for number, line in lines:
+        fields = line.split("\t")
+        if len(fields) < len(header) and short_lines:
+            short_lines -= 1
+            continue
+        if len(fields) != len(header):
+            raise UserError(
+                f"{path}:{number}: {len(fields)} columns, but {len(header)} are expected "
+                f"({', '.join(header)})"
+            )
+        yield number, dict(zip(header, fields, strict=True))
+
+
+def _example(row: Mapping[str, str], columns: Columns, label: int | float) -> Example:
+    sentence2 = None if columns.sentence2 is None else row[columns.sentence2]
+    return Example(row[columns.sentence1], sentence2, label)
+
+
+def _check_header(path: Path, header: Sequence[str], needed: Sequence[str]) -> None:
+    missing = [name for name in needed if name not in header]
     if missing:
         raise UserError(
             f"{path}:1: no column {', '.join(map(repr, missing))}; the columns are "

@@ -48,6 +48,11 @@ class Vocabulary:
             raise UserError(
                 f"{path}: cannot read the vocabulary ({error.strerror}); `tupe vocab` makes one"
             ) from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: bytes, path: Path) -> "Vocabulary":
+        """The vocabulary in a file's content, which came from `path`."""
         model = sentencepiece.SentencePieceProcessor()
         try:
             model.LoadFromSerializedProto(content)

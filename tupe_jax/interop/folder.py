@@ -1,4 +1,7 @@
-"""A model as a folder: `model.safetensors` with its arrays, `config.json` with its settings."""
+"""A model as a folder: `model.safetensors` with its arrays, `config.json` with its settings.
+
+`vocabulary.model` stands beside them where the model's vocabulary is known.
+"""
 
 import dataclasses
 import json
@@ -18,10 +21,12 @@ from tupe_jax.interop import arrays as flat
 from tupe_jax.model.heads import MaskedLM
 
 FORMAT = 1
-WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+WEIGHTS, SETTINGS, VOCABULARY = "model.safetensors", "config.json", "vocabulary.model"
 
 
-def save_folder(model: MaskedLM, folder: str | os.PathLike[str]) -> None:
+def save_folder(
+    model: MaskedLM, folder: str | os.PathLike[str], vocabulary: bytes | None = None
+) -> None:
     """Write the model to a folder that must not exist yet; it appears whole or not at all."""
     target = Path(folder)
     if target.exists():
@@ -40,6 +45,8 @@ def save_folder(model: MaskedLM, folder: str | os.PathLike[str]) -> None:
         arrays = {".".join(path): array for path, array in flat.arrays_of(model).items()}
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
         (unfinished / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
+        if vocabulary is not None:
+            (unfinished / VOCABULARY).write_bytes(vocabulary)
         unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
         unfinished.rename(target)
     finally:

@@ -11,7 +11,7 @@ from tupe_jax.data.atomic import complete_file
 from tupe_jax.errors import UserError
 
 # These change what is shown, kept, or where the work is done, but not what is trained.
-FREE = (
+FREE_IN_PRETRAINING = (
     "checkpoint.",
     "data.prepared",
     "data.vocabulary",
@@ -29,24 +29,30 @@ FREE = (
 CONFIG_FILE = "config.json"
 
 
-def check_begun_with(workdir: Path, config: Config) -> None:
+def check_begun_with(
+    workdir: Path, config: Mapping[str, Any], free: tuple[str, ...] = FREE_IN_PRETRAINING
+) -> None:
     """Note the config of a new work directory; one that was begun must have been with the same."""
     file = workdir / CONFIG_FILE
     if file.exists():
-        check_unchanged(json.loads(file.read_text(encoding="utf-8")), config)
+        check_unchanged(json.loads(file.read_text(encoding="utf-8")), config, free)
     with complete_file(file) as unfinished:
-        unfinished.write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
+        unfinished.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def check_unchanged(saved: Mapping[str, Any] | None, config: Config) -> None:
-    """Fail if a work directory was begun with other settings."""
+def check_unchanged(
+    saved: Mapping[str, Any] | None,
+    config: Mapping[str, Any],
+    free: tuple[str, ...] = FREE_IN_PRETRAINING,
+) -> None:
+    """Fail if a work directory was begun with other settings; names that begin as `free` may."""
     if saved is None:
         return
-    before, now = dict(_flat(saved)), settings(config)
+    before, now = dict(_flat(saved)), dict(_flat(config))
     changed = [
         f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name) and not name.startswith(FREE)
+        if before.get(name) != now.get(name) and not name.startswith(free)
     ]
     if changed:
         raise UserError(

@@ -38,10 +38,9 @@ from tupe_jax.training.program import (
     check_settings,
     lower_train_step,
     masking,
-    schedule_steps,
+    schedule_of,
 )
 from tupe_jax.training.progress import Progress
-from tupe_jax.training.schedule import learning_rate
 from tupe_jax.training.speed import Speedometer
 from tupe_jax.training.spikes import SpikeDetector
 from tupe_jax.training.state import Params, TrainState, plan_state
@@ -81,8 +80,8 @@ def _pretrain(
 
     def begin() -> str:
         """What one process does for all: refuse another config, make what data is missing."""
-        check_unchanged(checkpoints.peek_config(), config)
-        check_begun_with(workdir, config)
+        check_unchanged(checkpoints.peek_config(), dataclasses.asdict(config))
+        check_begun_with(workdir, dataclasses.asdict(config))
         return str(make_corpus(config, workdir, checkpoints.peek_vocabulary(), _say))
 
     vocabulary_path = Path(processes.first("vocabulary and rows", begin))
@@ -94,7 +93,7 @@ def _pretrain(
 
     # ------------------------------------------------------------------ objective, optimizer
     mask = masking(config, corpus.vocabulary.starts_word())
-    schedule = learning_rate(config.optimizer, **schedule_steps(config, corpus.rows_per_epoch))
+    schedule = schedule_of(config, corpus.rows_per_epoch)
     validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
 
     # ------------------------------------------------------------------ resume or begin

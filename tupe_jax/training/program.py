@@ -15,9 +15,8 @@ from tupe_jax.errors import UserError
 from tupe_jax.objectives.masking import SpecialTokens, mask_rows
 from tupe_jax.parallel.compiled import Program
 from tupe_jax.parallel.mesh import batch_sharding, check_batch
-from tupe_jax.training.durations import in_steps
 from tupe_jax.training.optimizer import make_optimizer
-from tupe_jax.training.schedule import learning_rate
+from tupe_jax.training.schedule import scheduled_learning_rate
 from tupe_jax.training.state import StatePlan, plan_state
 from tupe_jax.training.step import Mask, make_train_step
 
@@ -28,7 +27,7 @@ def train_step_program(config: Config, mesh: Mesh) -> Program:
     plan = plan_state(config, mesh)
     # Of the vocabulary and the corpus only sizes matter here.
     mask = masking(config, [True] * config.model.vocab_size)
-    schedule = learning_rate(config.optimizer, **schedule_steps(config, rows_per_epoch=1))
+    schedule = schedule_of(config, rows_per_epoch=1)
     state = plan.abstract_sharded
     return Program(
         lower=lambda: lower_train_step(config, plan, mesh, mask, schedule),
@@ -81,23 +80,14 @@ def check_settings(config: Config, mesh: Mesh) -> None:
             f"data.length={length} is more than position.max_length={longest}; "
             f"set --config.position.max_length={length}"
         )
-    schedule_steps(config, rows_per_epoch=1)
+    schedule_of(config, rows_per_epoch=1)
 
 
-def schedule_steps(config: Config, rows_per_epoch: int | None) -> dict[str, int]:
-    """The durations of the learning rate's schedule, in steps."""
-
-    def steps(name: str) -> int:
-        return in_steps(
-            getattr(config.optimizer, name),
-            f"optimizer.{name}",
-            total_steps=config.train.steps,
-            batch_size=config.train.batch_size,
-            rows_per_epoch=rows_per_epoch,
-        )
-
-    return {
-        "total_steps": config.train.steps,
-        "warmup_steps": steps("warmup"),
-        "decay_steps": steps("decay"),
-    }
+def schedule_of(config: Config, rows_per_epoch: int | None) -> optax.Schedule:
+    """The learning rate of the whole run."""
+    return scheduled_learning_rate(
+        config.optimizer,
+        total_steps=config.train.steps,
+        batch_size=config.train.batch_size,
+        rows_per_epoch=rows_per_epoch,
+    )

@@ -8,6 +8,29 @@ import optax
 from jax.typing import ArrayLike
 
 from tupe_jax.config import OptimizerConfig
+from tupe_jax.training.durations import in_steps
+
+
+def scheduled_learning_rate(
+    config: OptimizerConfig, *, total_steps: int, batch_size: int, rows_per_epoch: int | None
+) -> optax.Schedule:
+    """`learning_rate` with the config's durations, however they are written."""
+
+    def steps(name: str) -> int:
+        return in_steps(
+            getattr(config, name),
+            f"optimizer.{name}",
+            total_steps=total_steps,
+            batch_size=batch_size,
+            rows_per_epoch=rows_per_epoch,
+        )
+
+    return learning_rate(
+        config,
+        total_steps=total_steps,
+        warmup_steps=steps("warmup"),
+        decay_steps=steps("decay"),
+    )
 
 
 def learning_rate(

@@ -83,10 +83,10 @@ def plan_state(config: Config, mesh: AnyMesh) -> StatePlan:
     return StatePlan(graph, abstract, shardings, jax.jit(init, out_shardings=shardings))
 
 
-_STREAMS = ("init", "masking", "dropout", "validation")
+_STREAMS = ("init", "masking", "dropout", "validation", "order")
 
 
-def random_key(seed: int, stream: str, step: Any) -> jax.Array:
+def random_key(seed: Any, stream: str, step: Any) -> jax.Array:
     """Randomness is a function of (seed, stream, step), so that nothing random needs saving."""
     return jax.random.fold_in(
         jax.random.fold_in(jax.random.key(seed), _STREAMS.index(stream)), step

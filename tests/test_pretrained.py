@@ -1,0 +1,96 @@
+"""A trained model is found wherever one is kept; what does not fit is refused in one line."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.finetune import tuning
+from tests.model.helpers import small_config, spread_model
+from tupe_jax.data.make_vocabulary import make_vocabulary
+from tupe_jax.errors import UserError
+from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.interop.folder import save_folder
+from tupe_jax.pretrained import load_pretrained
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    file = tmp_path_factory.mktemp("vocabulary") / "v.model"
+    return make_vocabulary("builtin:100", file, size=tuning.PIECES, cleaning=(), seed=0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return spread_model(tuning.MODEL, heads={"cola": 2})
+
+
+def saved(model, folder, vocabulary=None):
+    save_folder(model, folder, vocabulary and vocabulary.path.read_bytes())
+    return folder
+
+
+def assert_same(pretrained, model):
+    theirs, ours = arrays_of(pretrained.model()), arrays_of(model)
+    assert theirs.keys() == ours.keys()
+    for path in ours:
+        np.testing.assert_array_equal(theirs[path], ours[path])
+
+
+def test_a_model_folder_with_its_head_and_vocabulary(model, vocabulary, tmp_path):
+    pretrained = load_pretrained(saved(model, tmp_path / "m", vocabulary))
+    assert_same(pretrained, model)
+    assert pretrained.classification_heads == {"cola": 2}
+    assert pretrained.vocabulary.encode("the boat") == vocabulary.encode("the boat")
+
+
+def test_a_folder_without_vocabulary_needs_one(model, vocabulary, tmp_path):
+    folder = saved(model, tmp_path / "m")
+    with pytest.raises(UserError, match=r"no vocabulary\.model; give .* --vocabulary=FILE"):
+        load_pretrained(folder)
+    assert_same(load_pretrained(folder, vocabulary.path), model)
+
+
+def test_a_vocabulary_beside_its_own_is_refused(model, vocabulary, tmp_path):
+    folder = saved(model, tmp_path / "m", vocabulary)
+    with pytest.raises(UserError, match="has its own vocabulary"):
+        load_pretrained(folder, vocabulary.path)
+
+
+def test_another_vocabulary_is_refused(vocabulary, tmp_path):
+    larger = spread_model(dataclasses.replace(tuning.MODEL, vocab_size=301))
+    with pytest.raises(UserError, match="300 pieces, but the model has 301"):
+        load_pretrained(saved(larger, tmp_path / "m", vocabulary))
+
+
+def test_a_model_that_pads_with_another_token_is_refused(vocabulary, tmp_path):
+    other = spread_model(small_config(vocab_size=tuning.PIECES, pad_id=1))
+    with pytest.raises(UserError, match=r"pads with token 1, but \[PAD\] is 0"):
+        load_pretrained(saved(other, tmp_path / "m", vocabulary))
+
+
+def test_the_only_trial_of_a_fine_tuning_is_found_and_of_several_one_is_to_be_named(
+    model, vocabulary, tmp_path
+):
+    folder = saved(model, tmp_path / "lr0.1-seed0" / "model", vocabulary)
+    for path in (tmp_path, folder.parent, folder):
+        assert_same(load_pretrained(path), model)
+    shutil.copytree(folder.parent, tmp_path / "lr0.1-seed1")
+    with pytest.raises(UserError, match=r"several .* lr0\.1-seed0, lr0\.1-seed1"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "words"), [("gone", "no such folder"), ("", "not a checkpoint")])
+def test_where_no_model_is(name, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        load_pretrained(tmp_path / name)
+
+
+def test_weights_have_a_fingerprint(model, vocabulary, tmp_path):
+    folder = saved(model, tmp_path / "m", vocabulary)
+    other = saved(spread_model(tuning.MODEL, seed=1, heads={"cola": 2}), tmp_path / "o", vocabulary)
+    mark = load_pretrained(folder).fingerprint
+    assert mark == load_pretrained(folder).fingerprint != load_pretrained(other).fingerprint
+    assert json.dumps(mark)

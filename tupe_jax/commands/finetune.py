@@ -1,0 +1,119 @@
+"""Fine-tune a model on a task, or go on where it stopped.
+
+  tupe finetune --checkpoint=runs/quickstart --task=builtin_nli --config=finetune:quick
+  tupe finetune --checkpoint=runs/tupe_r --task=cola --data_dir=glue
+  tupe finetune --checkpoint=runs/tupe_r --task=rte --learning_rates=2e-5,5e-5 --seeds=0,1,2,3,4
+  tupe finetune --checkpoint=DIR --task=mine/train.tsv --dev=mine/dev.tsv --columns=text,label
+
+The checkpoint is a work directory of `tupe pretrain`, one of its checkpoints, or a model folder.
+Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli) and snli from TSV files in
+--data_dir or from TFDS on disk; builtin_cola, builtin_sst, builtin_paraphrase, builtin_nli; one's
+own TSV file. Every learning rate is tried with every seed; on accelerators many trials run in one
+program. The default is the TUPE paper's recipe; --config=finetune:quick is for small models.
+
+The work directory gets, for each trial, result.json, predictions in GLUE's submission format and
+the model of the best evaluation. The same command goes on after a kill, without a difference in
+any number; SIGTERM or Ctrl-C saves first and exits with code 75.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tupe_jax.finetune.task import FinetuneTask
+    from tupe_jax.finetune.trial import Evaluation, TrialResult
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", required=True, help="the model to start from")
+    parser.add_argument("--task", required=True, help="its name, or one's own training file")
+    parser.add_argument("--config", default="finetune", help="file or name (default finetune)")
+    parser.add_argument("--workdir", type=Path, help="default: runs/finetune-<task>")
+    parser.add_argument(
+        "--learning_rates", type=_floats, metavar="A,B,..", help="default: the config's peak"
+    )
+    parser.add_argument("--seeds", type=_ints, default=[0], metavar="A,B,..", help="default: 0")
+    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+    parser.add_argument("--data_dir", type=Path, help="folder of GLUE's or SNLI's TSV files")
+    parser.add_argument("--train", type=Path, help="a training file of another name")
+    parser.add_argument(
+        "--dev", type=Path, action="append", default=[], help="a dev file of another name"
+    )
+    parser.add_argument("--columns", help="of one's own file: text,label or text1,text2,label")
+    parser.add_argument("--regression", action="store_true", help="one's own labels are scores")
+    parser.add_argument("--train_examples", type=int, default=4000, help="of a built-in task")
+    parser.add_argument("--dev_examples", type=int, default=1000, help="of a built-in task")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tupe_jax.checks import from_mapping
+    from tupe_jax.config_files import load_config
+    from tupe_jax.finetune.config import FinetuneConfig
+    from tupe_jax.finetune.run import finetune
+    from tupe_jax.finetune.task import open_task
+    from tupe_jax.finetune.trial import trials_of
+    from tupe_jax.parallel.processes import ALONE
+    from tupe_jax.pretrained import load_pretrained
+    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.training.workdir import open_workdir
+
+    values = load_config(arguments.config, arguments.overrides)
+    config = from_mapping(FinetuneConfig, values, "config")
+    trials = trials_of(
+        arguments.learning_rates or [config.optimizer.peak_learning_rate], arguments.seeds
+    )
+    with StopSignal() as stop:
+        try:
+            pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
+            task = open_task(
+                arguments.task,
+                data_dir=arguments.data_dir,
+                train=arguments.train,
+                dev=arguments.dev,
+                columns=arguments.columns,
+                regression=arguments.regression,
+                train_examples=arguments.train_examples,
+                dev_examples=arguments.dev_examples,
+            )
+            workdir = arguments.workdir or Path("runs") / f"finetune-{task.name}"
+            open_workdir(workdir, ALONE)
+            results = finetune(config, pretrained, task, trials, workdir, stop)
+        except StopBeforeTraining:
+            print("stopped before training began; the same command starts again", file=sys.stderr)
+            return STOPPED_EXIT_CODE
+    if results is None:
+        print("stopped, saved; the same command goes on", file=sys.stderr)
+        return STOPPED_EXIT_CODE
+    print(_table(task, results))
+    return 0
+
+
+def _floats(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
+
+
+def _ints(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _table(task: "FinetuneTask", results: "Sequence[TrialResult]") -> str:
+    """Best and last evaluation of every trial, on every split."""
+
+    def scores(evaluation: "Evaluation") -> str:
+        return ", ".join(
+            f"{split} {metric} {value:.4f}"
+            for split, of_split in evaluation.scores.items()
+            for metric, value in of_split.items()
+        )
+
+    lines = [
+        f"{task.name}, {result.trial.name}:\n"
+        f"  best, epoch {result.best.epoch:g}: {scores(result.best)}\n"
+        f"  last, epoch {result.last.epoch:g}: {scores(result.last)}"
+        for result in results
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""Fine-tune on all of GLUE by the paper's protocol, and print the table beside the paper's.
+
+  tupe glue --checkpoint=runs/tupe_r --data_dir=glue
+  tupe glue --checkpoint=runs/quickstart --config=glue:quick --config.tasks=builtin_sst,builtin_nli
+  tupe glue --checkpoint=DIR --data_dir=glue --workdir=/shared/glue --shard=0/4
+  tupe glue --report --workdir=/shared/glue
+
+Each task is trained with every learning rate and every seed (the paper's 4 x 5). Per rate the
+median over seeds counts, of these the best; the spread over seeds stands below it. The files of
+GLUE are read in their original layout from --data_dir, or from TFDS on disk; all that is missing is
+told before any training.
+
+The same command goes on after a kill and never repeats a finished trial; SIGTERM or Ctrl-C saves
+first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
+or in several that are copied together; --report prints the table of what is there. The table is
+also written as table.md, table.csv and table.json.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tupe_jax.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", help="the model to start from, see `tupe finetune`")
+    parser.add_argument("--data_dir", type=Path, help="folder of GLUE's TSV files (else TFDS)")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/glue"), help="default runs/glue")
+    parser.add_argument("--config", default="glue", help="file or name (default glue)")
+    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train one share of N")
+    parser.add_argument("--report", action="store_true", help="train nothing, print the table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.report:
+        if arguments.checkpoint or arguments.overrides:
+            raise UserError("--report prints what --workdir holds; it takes no model and no config")
+    elif arguments.checkpoint is None:
+        raise UserError("give the model as --checkpoint=DIR, or --report for the table alone")
+    elif not _train(arguments):
+        from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+
+        return STOPPED_EXIT_CODE
+    print(_report(arguments.workdir))
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> bool:
+    """Finish the shard; False if it was stopped on request."""
+    from tupe_jax.config_files import load_config
+    from tupe_jax.data.glue import TASKS
+    from tupe_jax.finetune.glue import Record, Shard, glue_config, run_protocol
+    from tupe_jax.finetune.run import finetune
+    from tupe_jax.finetune.task import open_task
+    from tupe_jax.parallel.processes import ALONE
+    from tupe_jax.pretrained import load_pretrained
+    from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
+    from tupe_jax.training.workdir import open_workdir
+
+    shard, data_dir = Shard.parse(arguments.shard), arguments.data_dir
+    config = glue_config(load_config(arguments.config, arguments.overrides))
+    open_workdir(arguments.workdir, ALONE)
+    with StopSignal() as stop:
+        try:
+            pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
+            scratch = config.finetune.from_scratch
+            record = Record(
+                config,
+                name=f"{arguments.checkpoint}{', from scratch' if scratch else ''}",
+                step=None if scratch else pretrained.step,
+                fingerprint=0 if scratch else pretrained.fingerprint,
+            )
+            finished = run_protocol(
+                record,
+                arguments.workdir,
+                shard,
+                lambda name: open_task(name, data_dir=data_dir if name in TASKS else None),
+                lambda task, trials, workdir: finetune(
+                    config.finetune, pretrained, task, trials, workdir, stop
+                ),
+                stop,
+            )
+        except StopBeforeTraining:
+            finished = False
+    if not finished:
+        print("stopped; the same command goes on", file=sys.stderr)
+    return finished
+
+
+def _report(workdir: Path) -> str:
+    """The table of what is finished, which is also written into the work directory."""
+    import json
+
+    from tupe_jax.data.atomic import complete_file
+    from tupe_jax.finetune.glue import collect, read_record
+    from tupe_jax.finetune.report import make_report
+    from tupe_jax.finetune.table import as_json, csv_table, markdown
+    from tupe_jax.parallel.processes import ALONE
+    from tupe_jax.training.workdir import open_workdir
+
+    record = read_record(workdir)
+    planned = len(record.config.learning_rates) * len(record.config.seeds)
+    report = make_report(record.name, record.step, collect(record.config, workdir), planned)
+    table = markdown(report)
+    open_workdir(workdir, ALONE)
+    for file, text in (
+        ("table.md", table + "\n"),
+        ("table.csv", csv_table(report)),
+        ("table.json", json.dumps(as_json(report), indent=2) + "\n"),
+    ):
+        with complete_file(workdir / file) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
+    return table

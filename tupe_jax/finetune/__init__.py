@@ -1,0 +1,1 @@
+"""Fine-tuning: tasks, metrics, the paper's GLUE protocol."""

@@ -1,0 +1,204 @@
+"""Fine-tuning on one task: the trials that are not finished yet, group by group.
+
+A work directory holds the trials of a task (`trial.py` says what a finished one is) and
+
+    config.json      what it was begun with; other settings are refused
+    unfinished/      a folder for each group under way: its trials and checkpoints
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import jax
+from flax import nnx
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.data.examples import Example
+from tupe_jax.errors import UserError
+from tupe_jax.finetune.batches import Rows, TrainBatches, bucket_lengths, encode_rows
+from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.finetune.group import EncodedTask, Outcome, Schedule, train_group
+from tupe_jax.finetune.groups import Group, plan_groups
+from tupe_jax.finetune.memory import trials_per_device
+from tupe_jax.finetune.predictions import write_predictions
+from tupe_jax.finetune.programs import Programs, make_programs, mesh_for, unit_optimizer
+from tupe_jax.finetune.step import WORD_HEAD, Classifier
+from tupe_jax.finetune.task import FinetuneTask
+from tupe_jax.finetune.trial import (
+    PREDICTIONS_FOLDER,
+    Trial,
+    TrialResult,
+    read_result,
+    write_result,
+)
+from tupe_jax.interop import arrays as flat
+from tupe_jax.interop.folder import save_folder
+from tupe_jax.model.positions import encodings
+from tupe_jax.parallel.processes import say
+from tupe_jax.platform import attention_choice
+from tupe_jax.pretrained import MODEL_FOLDER, Pretrained
+from tupe_jax.training.agreed_stop import Stop
+from tupe_jax.training.changed_config import check_begun_with
+
+FREE = (
+    "finetune.at_once",
+    "finetune.keep_weights",
+    "finetune.optimizer.peak_learning_rate",  # each trial has its own
+    "finetune.save_seconds",
+    "model.layer_loop",
+    "model.remat",
+)
+"""What may differ when a work directory is gone on with."""
+
+
+def finetune(
+    config: FinetuneConfig,
+    pretrained: Pretrained,
+    task: FinetuneTask,
+    trials: Sequence[Trial],
+    workdir: Path,
+    stop: Stop,
+) -> list[TrialResult] | None:
+    """Train what is not finished of the trials of one task; None: stopped on request, saved."""
+    # ------------------------------------------------------------------ model, data
+    model = _model_config(config, pretrained.config)
+    classifier = Classifier(model, task.name, task.outputs, task.is_regression)
+    weights = {} if config.from_scratch else _part(pretrained.params, "encoder")
+    data = _encode(config, model, pretrained, task)
+    begun_with = {
+        "finetune": asdict(config),
+        "model": asdict(model),
+        "task": {"name": task.name, "rows": data.digest},
+        "pretrained": {"fingerprint": 0 if config.from_scratch else pretrained.fingerprint},
+    }
+    workdir.mkdir(parents=True, exist_ok=True)
+    check_begun_with(workdir, begun_with, FREE)
+
+    # ------------------------------------------------------------------ programs
+    schedule = Schedule(
+        steps_per_epoch=math.ceil(len(data.train) / config.batch_size),
+        epochs=config.epochs or task.epochs,
+        evaluations_per_epoch=config.evaluations_per_epoch,
+    )
+    optimizer = unit_optimizer(
+        config.optimizer,
+        total_steps=schedule.total_steps,
+        batch_size=config.batch_size,
+        rows_per_epoch=len(data.train),
+    )
+    devices = jax.local_devices()
+
+    @functools.cache  # groups of one size share their compiled programs
+    def programs_for(count: int) -> Programs:
+        return make_programs(classifier, optimizer, mesh_for(count, devices))
+
+    def compile_one() -> jax.stages.Compiled:
+        """The step of a single trial, with the longest rows."""
+        programs = programs_for(1)
+        choices = programs.choices(trials[:1])
+        batch = TrainBatches(data.train, [0], config.batch_size, data.buckets[-1:])(0)
+        state = programs.abstract_state(choices, weights)
+        return programs.train.lower(state, choices, batch).compile()
+
+    at_once = config.at_once or len(devices) * trials_per_device(devices[0], compile_one)
+
+    # ------------------------------------------------------------------ train
+    groups = plan_groups(workdir, trials, at_once, len(devices))
+    if groups:
+        say(_announcement(data, schedule, groups, pretrained))
+        say(str(attention_choice(model, devices[0].platform, data.buckets[-1])))
+    for group in groups:
+        if stop.requested:
+            return None
+        group.begin()
+        programs = programs_for(len(group.trials))
+        outcome = train_group(config, data, schedule, programs, weights, group, stop)
+        if outcome is None:
+            return None
+        for number, result in enumerate(outcome.results):
+            if read_result(result.trial, workdir) is None:
+                _finish(config, classifier, pretrained, task, outcome, number, workdir)
+        group.end()
+    finished = (read_result(trial, workdir) for trial in trials)
+    return [result for result in finished if result is not None]
+
+
+def _model_config(config: FinetuneConfig, pretrained: ModelConfig) -> ModelConfig:
+    if config.dropout < 0:
+        return pretrained
+    return replace(pretrained, dropout=config.dropout, attention_dropout=config.dropout)
+
+
+def _encode(
+    config: FinetuneConfig, model: ModelConfig, pretrained: Pretrained, task: FinetuneTask
+) -> EncodedTask:
+    limits = [encoding.longest for encoding in encodings(model).values() if encoding.longest]
+    if config.length > min(limits, default=config.length):
+        raise UserError(
+            f"rows of finetune.length={config.length} tokens are more than the model's "
+            f"position.max_length={min(limits)}; set --config.length={min(limits)}"
+        )
+
+    def rows(examples: Sequence[Example]) -> Rows:
+        return encode_rows(examples, pretrained.vocabulary, config.length, task.score_scale)
+
+    train = rows(task.train)
+    dev = {split: rows(examples) for split, examples in task.dev.items()}
+    test = {split: rows(examples) for split, examples in task.test.items()}
+    longest = max(split.longest for split in (train, *dev.values(), *test.values()))
+    return EncodedTask(task, train, dev, test, bucket_lengths(model, config.length, longest))
+
+
+def _finish(
+    config: FinetuneConfig,
+    classifier: Classifier,
+    pretrained: Pretrained,
+    task: FinetuneTask,
+    outcome: Outcome,
+    number: int,
+    workdir: Path,
+) -> None:
+    """Write the folder of one trial of a group, its result last."""
+    result = outcome.results[number]
+    folder = workdir / result.trial.name
+    for split, predictions_TxN in outcome.predictions.items():
+        write_predictions(folder / PREDICTIONS_FOLDER, task, split, predictions_TxN[number])
+    if config.keep_weights and not (folder / MODEL_FOLDER).exists():
+        word_head = (
+            flat.arrays_of(classifier.create(result.trial.seed))
+            if config.from_scratch
+            else pretrained.params
+        )
+        best = {
+            tuple(map(str, path)): param[...][number]
+            for path, param in nnx.to_flat_state(outcome.best_params)
+        }
+        model = flat.model_from(
+            classifier.config,
+            {classifier.head: classifier.num_outputs},
+            lambda _: {**_part(word_head, WORD_HEAD), **best},
+        )
+        save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file)
+    write_result(result, workdir)
+
+
+def _announcement(
+    data: EncodedTask, schedule: Schedule, groups: Sequence[Group], pretrained: Pretrained
+) -> str:
+    """What is going to happen."""
+    sizes = ", ".join(str(len(group.trials)) for group in groups)
+    text = (
+        f"{data.task.name}: {len(data.train):,} rows of up to {data.train.longest} tokens, "
+        f"{schedule.epochs} epochs of {schedule.steps_per_epoch:,} steps; trials at once: {sizes}"
+    )
+    if pretrained.length is not None and data.train.longest > pretrained.length:
+        text += f"; places beyond {pretrained.length} are new to the model"
+    return text
+
+
+def _part(arrays: Mapping[flat.Path, flat.Array], name: str) -> dict[flat.Path, flat.Array]:
+    """The arrays of one part of the model."""
+    return {path: array for path, array in arrays.items() if path[0] == name}

@@ -1,0 +1,126 @@
+"""A trained model to build on, from wherever one is kept: weights, settings and vocabulary."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tupe_jax.checks import from_mapping
+from tupe_jax.config import ModelConfig
+from tupe_jax.data.vocabulary import PAD_ID, Vocabulary
+from tupe_jax.errors import UserError
+from tupe_jax.interop import arrays as flat
+from tupe_jax.interop import folder
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.training.checkpoint import load_for_use
+from tupe_jax.training.fingerprint import fingerprints
+
+MODEL_FOLDER = "model"
+"""Where a finished fine-tuning has its model."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model in host memory, and the vocabulary it reads."""
+
+    config: ModelConfig
+    classification_heads: Mapping[str, int]
+    """The number of outputs of each."""
+    params: Mapping[flat.Path, flat.Array] = field(repr=False)
+    vocabulary: Vocabulary
+    vocabulary_file: bytes = field(repr=False)
+    step: int | None = None
+    """Of pre-training, where it is known."""
+    length: int | None = None
+    """Tokens in a row of pre-training, where it is known."""
+
+    @property
+    def fingerprint(self) -> int:
+        """32 bits that tell these weights from all others."""
+        marks = fingerprints({".".join(path): array for path, array in self.params.items()})
+        return sum(marks.values()) % 2**32
+
+    def model(self) -> MaskedLM:
+        return flat.model_from(self.config, self.classification_heads, lambda _: self.params)
+
+
+def load_pretrained(
+    path: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None = None
+) -> Pretrained:
+    """The model in a work directory, a checkpoint, a model folder, or a finished fine-tuning.
+
+    `vocabulary` is a SentencePiece file for a model folder that has none; what a checkpoint holds
+    cannot be replaced: other pieces would have the vectors of these.
+    """
+    found = Path(path)
+    if not found.exists():
+        raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
+    model_folder = _model_folder(found)
+    if model_folder is not None:
+        return _from_folder(model_folder, vocabulary)
+    if vocabulary is not None:
+        raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
+    saved = load_for_use(found)
+    if "model" not in saved.config:
+        raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
+    return _checked(
+        Pretrained(
+            config=from_mapping(ModelConfig, saved.config["model"], f"{path}: model"),
+            classification_heads={},
+            params=saved.params,
+            vocabulary=Vocabulary.parse(saved.vocabulary, found),
+            vocabulary_file=saved.vocabulary,
+            step=saved.step,
+            length=saved.config["data"]["length"],
+        )
+    )
+
+
+def _model_folder(path: Path) -> Path | None:
+    """The folder of safetensors that a path stands for, if it does."""
+    trials = [file.parent for file in path.glob(f"*/{MODEL_FOLDER}/{folder.SETTINGS}")]
+    candidates = [path, path / MODEL_FOLDER] + (trials if len(trials) == 1 else [])
+    for candidate in candidates:
+        if (candidate / folder.WEIGHTS).exists():
+            return candidate
+    if trials:
+        names = ", ".join(sorted(trial.parent.name for trial in trials))
+        raise UserError(f"{path} holds several fine-tuned models: give one of its folders, {names}")
+    return None
+
+
+def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained:
+    own = path / folder.VOCABULARY
+    if own.exists() and given is not None:
+        raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={given}")
+    if not own.exists() and given is None:
+        raise UserError(
+            f"{path} has no {folder.VOCABULARY}; give the SentencePiece model that its pieces are "
+            "numbered by as --vocabulary=FILE"
+        )
+    vocabulary = Vocabulary.load(Path(given or own))
+    model = folder.load_folder(path)
+    return _checked(
+        Pretrained(
+            config=model.config,
+            classification_heads=flat.classification_heads_of(model),
+            params=flat.arrays_of(model),
+            vocabulary=vocabulary,
+            vocabulary_file=vocabulary.path.read_bytes(),
+        )
+    )
+
+
+def _checked(pretrained: Pretrained) -> Pretrained:
+    config, vocabulary = pretrained.config, pretrained.vocabulary
+    if vocabulary.size != config.vocab_size:
+        raise UserError(
+            f"{vocabulary.path}: a vocabulary of {vocabulary.size} pieces, but the model has "
+            f"{config.vocab_size}; it was trained with another one"
+        )
+    if config.pad_id != PAD_ID:
+        raise UserError(
+            f"the model pads with token {config.pad_id}, but [PAD] is {PAD_ID} in "
+            f"{vocabulary.path}: its pieces are numbered in another way"
+        )
+    return pretrained
