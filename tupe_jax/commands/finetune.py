@@ -56,11 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.task import open_task
     from tupe_jax.finetune.trial import trials_of
+    from tupe_jax.host_memory import keep_freed_memory
     from tupe_jax.parallel.processes import ALONE
     from tupe_jax.pretrained import load_pretrained
     from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
     from tupe_jax.training.workdir import open_workdir
 
+    keep_freed_memory()
     values = load_config(arguments.config, arguments.overrides)
     config = from_mapping(FinetuneConfig, values, "config")
     trials = trials_of(

@@ -54,11 +54,13 @@ def _train(arguments: argparse.Namespace) -> bool:
     from tupe_jax.finetune.glue import Record, Shard, glue_config, run_protocol
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.task import open_task
+    from tupe_jax.host_memory import keep_freed_memory
     from tupe_jax.parallel.processes import ALONE
     from tupe_jax.pretrained import load_pretrained
     from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
     from tupe_jax.training.workdir import open_workdir
 
+    keep_freed_memory()
     shard, data_dir = Shard.parse(arguments.shard), arguments.data_dir
     config = glue_config(load_config(arguments.config, arguments.overrides))
     open_workdir(arguments.workdir, ALONE)
