@@ -53,8 +53,8 @@ def mirror_symmetry_by_loop(m):
 
 
 def direction_by_loop(m):
-    to_the_right = sum(m[i, i + k] - m[i, i - k] for i, k in pairs(len(m)))
-    return to_the_right / sum(m[i, i - k] + m[i, i + k] for i, k in pairs(len(m)))
+    right, left = np.triu(m, 1).sum(), np.tril(m, -1).sum()
+    return (right - left) / (right + left)
 
 
 def monotonicity_by_loop(m):

@@ -118,13 +118,13 @@ def mirror_symmetry(m: Any, xp: Any, rounding: float) -> Any:
 
 @_metric
 def direction(m: Any, xp: Any, rounding: float) -> Any:
-    """Sum (M_i,i+k - M_i,i-k) / sum (M_i,i+k + M_i,i-k), over all pairs (i, k).
+    """Sum of sign(j-i) M_ij over the sum of M_ij beside the diagonal.
 
     -1: only earlier positions; 1: only later ones; 0: as much here as there, at whatever distances.
     Does not see asymmetries that cancel, such as near ones to the left and far ones to the right.
     """
-    left, right, _ = _mirrored(m, xp)
-    return _ratio(xp, (right - left).sum((-2, -1)), (left + right).sum((-2, -1)))
+    side = xp.sign(_offsets(xp, m.shape[-1]))
+    return _ratio(xp, (m * side).sum((-2, -1)), (m * abs(side)).sum((-2, -1)))
 
 
 @_metric
