@@ -1,6 +1,7 @@
 """Files of one JSON object per line, plain or gzip: BLiMP's minimal pairs and parsed SNLI."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from tupe_jax.data.lines import numbered_lines
 from tupe_jax.data.penn import Tree, parse_tree
 from tupe_jax.data.tsv import parse_label
 from tupe_jax.errors import UserError
+
+_WORD_OR_MARK = re.compile(r"\w+(?:['-]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,7 @@ class MinimalPair:
     @property
     def same_words(self) -> bool:
         """Whether nothing but the order differs."""
-        good, bad = (
-            sorted(sentence.lower().replace(".", " .").replace(",", " ,").split())
-            for sentence in (self.good, self.bad)
-        )
+        good, bad = (sorted(_WORD_OR_MARK.findall(text.lower())) for text in (self.good, self.bad))
         return good == bad
 
 
