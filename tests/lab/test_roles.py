@@ -69,6 +69,8 @@ def test_the_number_of_a_phrase_is_that_of_its_head():
     long = "(NP (NP (DT the) (NN man)) (PP (IN with) (NP (NNS cats))))"
     tree = sentence(f"(VP (VBZ sees) {long})")
     assert exchange(tree, find_roles(tree)) == "The man with cats sees the dog."
+    owned = "(NP (NP (DT the) (NN man) (POS 's)) (NNS cats))"
+    assert find_roles(sentence(f"(VP (VBZ sees) {owned})")) is None
     two = "(NP (NP (DT a) (NN man)) (CC and) (NP (DT a) (NN cow)))"
     plural = sentence(f"(VP (VBP see) {two})", noun="(NNS dogs)")
     assert exchange(plural, find_roles(plural)) == "A man and a cow see the dogs."

@@ -20,6 +20,7 @@ import numpy as np
 from flax import nnx
 from numpy.typing import ArrayLike, NDArray
 
+from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
 from tupe_jax.model.encoder import Encoder, Layer
 from tupe_jax.model.heads import MaskedLM
@@ -56,12 +57,17 @@ class FourTerms:
         return share
 
 
+def can_be_expanded(config: ModelConfig) -> bool:
+    """Whether positions are added to the input, and meet the words in no other way."""
+    chosen = encodings(config).values()
+    return any(e.input for e in chosen) and not any(e.queries_keys or e.scores for e in chosen)
+
+
 def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
     """The expansion, for rows of real text without padding."""
     tokens = np.asarray(tokens_BxS)
     config = model.config
-    chosen = encodings(config).values()
-    if not any(e.input for e in chosen) or any(e.queries_keys or e.scores for e in chosen):
+    if not can_be_expanded(config):
         raise UserError(
             f"the four terms are those of positions added to the input, and of nothing else that "
             f"meets the words: not of position.absolute={config.position.absolute!r} with "

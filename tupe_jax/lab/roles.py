@@ -38,7 +38,9 @@ _SYMMETRIC = _forms(
     "embraced embracing accompany accompanies accompanied accompanying face faces faced facing "
     "touch touches touched touching battle battles battled battling"
 )
-_TIMES = _forms("day night morning afternoon evening time today tonight tomorrow week weekend year")
+_TIMES = _forms(
+    "day night morning afternoon evening time yesterday today tonight tomorrow week weekend year"
+)
 _NUMBERS = {"NN": "singular", "NNP": "singular", "NNS": "plural", "NNPS": "plural"}
 
 
@@ -156,13 +158,13 @@ def _exchangeable(subject: _Node, other: _Node) -> bool:
 
 
 def _head(phrase: Tree) -> Leaf | None:
-    """The last noun of a plain phrase, or of the first phrase inside; `and` makes a plural."""
+    """The last noun of its own, or the head of the first phrase inside; `and` makes a plural."""
     children = [child for child in phrase[1:] if not isinstance(child, str)]
     if any(child[0] in ("CC", "CONJP") for child in children):
         return Leaf("NNS", "and")
+    own = [leaf for child in children if is_leaf(child) for leaf in leaves(child)]
+    nouns = [leaf for leaf in own if leaf.tag in _NUMBERS]
+    if nouns:
+        return nouns[-1]
     inner = [child for child in children if child[0] == "NP"]
-    if inner:
-        return _head(inner[0])
-    nouns = [leaf for child in children if is_leaf(child) for leaf in leaves(child)]
-    nouns = [leaf for leaf in nouns if leaf.tag in _NUMBERS]
-    return nouns[-1] if nouns else None
+    return _head(inner[0]) if inner else None
