@@ -77,6 +77,22 @@ def test_the_flatness_of_mixed_terms_is_a_number():
     assert apart.share_4xH[[0, 3]].min() > 0.05
 
 
+def test_what_all_positions_have_in_common_is_no_interaction():
+    """A table of one and the same vector: position-word prefers words, and tells no positions."""
+    model = spread_model(small_config("bert_a"))
+    arrays = writable_arrays(model)
+    arrays[TABLE][:] = arrays[TABLE][3]
+    # Alike in size, so that the LayerNorm's divisor is the same for every word.
+    words = arrays["encoder", "word_embedding"]
+    words[:] = arrays[TABLE][3] + np.sign(words) * 1e-3
+    terms = four_terms(model_from(model.config, {}, lambda shapes: arrays), TOKENS)
+    alike = dict(zip(TERMS, terms.interaction_4xH.max(1), strict=True))
+    spread = dict(zip(TERMS, terms.spread_4xH.min(1), strict=True))
+    assert alike["position-word"] < 0.05 * spread["position-word"]
+    assert terms.mixed_share_H.min() > 0.1
+    assert terms.mixed_interaction_share_H.max() < 0.01
+
+
 def test_only_positions_at_the_input_are_expanded():
     with pytest.raises(UserError, match=r"not of position\.absolute='untied'"):
         four_terms(spread_model(small_config("tupe_a")), TOKENS)

@@ -71,14 +71,20 @@ def _kinds(analysis: Analysis) -> Iterator[str]:
 
 
 def _terms(terms: FourTerms) -> Iterator[str]:
-    yield "The first layer's logits, standard deviation over j of each term (mean of heads)"
-    for name, spread_H, share_H in zip(TERMS, terms.spread_4xH, terms.share_4xH, strict=True):
-        yield f"  {name:18} {spread_H.mean():7.3f}  {share_H.mean():6.1%} of the variance"
+    yield "The first layer's logits in four terms: standard deviation over j (mean of heads)"
+    yield f"  {'':18}    all  of the variance  without what is alike for all i"
+    rows = zip(TERMS, terms.spread_4xH, terms.share_4xH, terms.interaction_4xH, strict=True)
+    for name, spread_H, share_H, interaction_H in rows:
+        yield (
+            f"  {name:18} {spread_H.mean():6.3f}           {share_H.mean():6.1%}"
+            f"  {interaction_H.mean():30.3f}"
+        )
     mixed_H = terms.mixed_share_H
     yield (
         f"Mixed terms: {mixed_H.mean():.1%} of the variance ({mixed_H.min():.1%} to "
-        f"{mixed_H.max():.1%} by head; 0 % is flat, 50 % like the others)"
+        f"{mixed_H.max():.1%} by head; 0 % is flat, 50 % like the others),"
     )
+    yield f"{terms.mixed_interaction_share_H.mean():.1%} because a word is at its position"
 
 
 def _order(analysis: Analysis) -> Iterator[str]:
@@ -116,7 +122,11 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "four_terms": analysis.four_terms
         and {
             "spread": dict(zip(TERMS, _list(analysis.four_terms.spread_4xH), strict=True)),
+            "interaction": dict(
+                zip(TERMS, _list(analysis.four_terms.interaction_4xH), strict=True)
+            ),
             "mixed_share": _list(analysis.four_terms.mixed_share_H),
+            "mixed_interaction_share": _list(analysis.four_terms.mixed_interaction_share_H),
         },
         "order": dataclasses.asdict(analysis.order),
         "minimal_pairs": {

@@ -39,6 +39,9 @@ class FourTerms:
     spread_4xH: NDArray[np.float32]
     """Standard deviation over j, the only part of a logit that softmax can see; over i and the rows
     of tokens the root of the mean square."""
+    interaction_4xH: NDArray[np.float32]
+    """The same without what is alike for all i. The vectors p have a mean, which tells nothing of a
+    position but makes position-word prefer some words; this leaves it out."""
 
     @property
     def share_4xH(self) -> NDArray[np.float32]:
@@ -54,6 +57,13 @@ class FourTerms:
         Four terms that vary alike would have a half.
         """
         share: NDArray[np.float32] = self.share_4xH[1:3].sum(0)
+        return share
+
+    @property
+    def mixed_interaction_share_H(self) -> NDArray[np.float32]:
+        """How much of it is there because this word is at this position."""
+        mixed_H = (self.interaction_4xH[1:3] ** 2).sum(0)
+        share: NDArray[np.float32] = mixed_H / (self.spread_4xH**2).sum(0)
         return share
 
 
@@ -76,14 +86,23 @@ def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
     if tokens.ndim != 2 or (tokens == config.pad_id).any():
         raise UserError("the four terms are taken of whole rows of tokens, [rows, length]")
     model.encoder.positions.check_length(tokens.shape[1])
-    mean_4xHxSxS, spread_4xH = jax.device_get(_statistics(model.encoder, jnp.asarray(tokens)))
-    return FourTerms(mean_4xHxSxS, spread_4xH)
+    return FourTerms(*jax.device_get(_statistics(model.encoder, jnp.asarray(tokens))))
 
 
 @nnx.jit
-def _statistics(encoder: Encoder, tokens_BxS: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _statistics(encoder: Encoder, tokens_BxS: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The fields of `FourTerms`."""
     terms_4xBxHxSxS = terms_of_first_layer(encoder, tokens_BxS)
-    return terms_4xBxHxSxS.mean(1), jnp.sqrt(terms_4xBxHxSxS.var(-1).mean((1, 3)))
+
+    def spread(terms: jax.Array) -> jax.Array:
+        return jnp.sqrt(terms.var(-1).mean((1, 3)))
+
+    alike_for_all_i = terms_4xBxHxSxS.mean(-2, keepdims=True)
+    return (
+        terms_4xBxHxSxS.mean(1),
+        spread(terms_4xBxHxSxS),
+        spread(terms_4xBxHxSxS - alike_for_all_i),
+    )
 
 
 def terms_of_first_layer(encoder: Encoder, tokens_BxS: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ def term_matrices(terms: FourTerms, path: Path) -> None:
     _, heads, length, _ = centred_4xHxSxS.shape
     # A few extreme logits, often of [CLS], would else leave all others grey.
     limit = float(np.percentile(abs(centred_4xHxSxS), 99.5))
-    figure = new_figure(9.5, 2.1 * heads + 0.9)
+    figure = new_figure(9.5, 1.95 * heads + 0.9)
     grid: NDArray[Any] = figure.subplots(heads, 4, squeeze=False, sharex=True, sharey=True)
     for head in range(heads):
         for panel, name, matrix_SxS in zip(
