@@ -65,6 +65,12 @@ def test_sentences_without_two_phrases_to_exchange_are_left_out(tree):
     assert find_roles(tree) is None
 
 
+def test_the_subject_is_the_phrase_before_the_verb():
+    opener = "(NP (DT This) (NN morning)) (, ,)"
+    tree = parse_tree(f"(S {opener} (NP (DT the) (NN dog)) (VP (VBZ sees) {CAT}))")
+    assert exchange(tree, find_roles(tree)) == "This morning, a cat sees the dog"
+
+
 def test_the_number_of_a_phrase_is_that_of_its_head():
     long = "(NP (NP (DT the) (NN man)) (PP (IN with) (NP (NNS cats))))"
     tree = sentence(f"(VP (VBZ sees) {long})")

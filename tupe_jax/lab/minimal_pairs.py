@@ -102,11 +102,6 @@ def _log_probability(
 
 def builtin_minimal_pairs(count: int, seed: int = 0) -> list[MinimalPair]:
     """Pairs of the built-in grammar: a sentence, and the same with one mistake of a known kind."""
-    pairs: list[MinimalPair] = []
-    for number in itertools.count():
-        if len(pairs) == count:
-            break
-        found = contrast(stream("minimal pairs", seed, number))
-        if found is not None:
-            pairs.append(MinimalPair(found.right, found.wrong, found.mistake))
-    return pairs
+    tries = (contrast(stream("minimal pairs", seed, number)) for number in itertools.count())
+    pairs = (MinimalPair(found.right, found.wrong, found.mistake) for found in tries if found)
+    return list(itertools.islice(pairs, count))
