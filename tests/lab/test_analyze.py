@@ -84,6 +84,7 @@ def test_all_numbers_are_in_the_json(analysed):
     assert len(found["position_only"]["identical words"]["heads"]) == 2 * 4
     assert len(found["position_only"]["identical words"]["words"]) == 3
     assert set(found["position_only"]["bias"]["of_mean"]) == set(METRICS)
+    assert "min-max scaled" in found["metrics"]["symmetry"]
     assert 0 < found["four_terms"]["mixed_share"][0] < 1
     assert found["minimal_pairs"]["first"]["count"] == 4
     assert found["minimal_pairs"]["all"]["accuracy"]["kind"] == "wilson"

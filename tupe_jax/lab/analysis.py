@@ -1,5 +1,6 @@
 """One trained model, looked at with all that needs no fine-tuning."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -100,8 +101,9 @@ def _look(attention: PositionAttention) -> Looks:
 
 def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
     sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
-    fitting = [s for s in sentences if _fits(model.config, vocabulary, s.text)]
-    return order_sensitivity(fitting[:_SENTENCES], mean_of_words(model, vocabulary))
+    fitting = (s for s in sentences if _fits(model.config, vocabulary, s.text))
+    some = list(itertools.islice(fitting, _SENTENCES))
+    return order_sensitivity(some, mean_of_words(model, vocabulary))
 
 
 def text_rows(vocabulary: Vocabulary, length: int) -> NDArray[np.int32]:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import inspect
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -109,6 +110,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
     return {
         "model": dataclasses.asdict(analysis.config),
         "positions": analysis.length,
+        "metrics": {name: inspect.cleandoc(metric.about) for name, metric in METRICS.items()},
         "position_only": {
             source: {
                 "words": list(look.attention.words),

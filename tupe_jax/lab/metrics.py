@@ -26,6 +26,7 @@ class Metric:
 
     name: str
     about: str
+    """Definition, range, what it sees and what it does not."""
     formula: Callable[[Any, Any, float], Any]
 
     def __call__(self, matrix: ArrayLike) -> float:
@@ -65,8 +66,8 @@ def _metric(formula: Callable[[Any, Any, float], Any]) -> Metric:
 def _rounding(dtype: Any) -> float:
     """What arithmetic of this type may add to a weight, relative to its row's largest.
 
-    Two of the formulas ask which of two weights is larger. Of weights that should be equal, and
-    come from a model in float32, they would else report the rounding.
+    Some formulas ask which of two weights is larger, or divide by how much weights differ. Of
+    weights that should be equal, and come from a model in float32, they would report the rounding.
     """
     return 64 * float(np.finfo(dtype).eps) if np.dtype(dtype).kind == "f" else 0.0
 
