@@ -4,15 +4,14 @@ Quotation marks are ordinary characters. Columns are found by name, so that file
 of them (parse trees, annotators' labels) need no special case.
 """
 
-import gzip
 import math
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tupe_jax.data.examples import NO_LABEL, Example
+from tupe_jax.data.lines import numbered_lines
 from tupe_jax.errors import UserError
 
 
@@ -100,33 +99,11 @@ def parse_label(text: str, classes: Sequence[str] | None) -> int | float:
     return classes.index(text)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line numbers and lines that are not empty, without the line's end.
-
-    Lines end at a line feed only: sentences may hold other characters that Unicode takes for line
-    ends.
-    """
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                text = line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
-                if text:
-                    yield number, text
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: not UTF-8 ({error.reason})") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: broken gzip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-
-
 def _rows(
     path: Path, needed: Sequence[str], header: Sequence[str] | None = None, short_lines: int = 0
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield line numbers and rows by column; see `TsvFormat` for `header` and `short_lines`."""
-    lines = _lines(path)
+    lines = numbered_lines(path)
     if header is None:
         _, first = next(lines, (1, ""))
         header = tuple(first.split("\t"))

@@ -23,7 +23,7 @@ def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, pa
     """Training and validation loss by step, beside the loss of guessing by frequency alone."""
     step_N, loss_N = _series(metrics, "loss")
     valid_step_M, valid_loss_M = _series(metrics, "valid_loss")
-    figure = _figure(7.5, 4.5)
+    figure = new_figure(7.5, 4.5)
     axes = figure.add_subplot()
     if len(step_N):
         axes.plot(step_N, loss_N, color=BLUE, alpha=0.3, linewidth=0.8)
@@ -55,10 +55,12 @@ def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, pa
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:
         axes.legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def position_matrices(weights: ArrayLike, path: Path, *, title: str) -> None:
+def position_matrices(
+    weights: ArrayLike, path: Path, *, title: str, first_position: int = 0
+) -> None:
     """One panel per head: how much each position (row) attends to each position (column).
 
     `weights` is [H, S, S], or [L, H, S, S] if the layers differ; see `attention_by_position`. The
@@ -72,7 +74,7 @@ def position_matrices(weights: ArrayLike, path: Path, *, title: str) -> None:
     panels_NxSxS = weights.reshape(-1, length, length) * length
     columns = heads if by_layer else _columns(heads)
     rows = -(-len(panels_NxSxS) // columns)
-    figure = _figure(2.1 * columns + 1.5, 2.2 * rows + 0.7)
+    figure = new_figure(2.1 * columns + 1.5, 2.2 * rows + 0.7)
     grid: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     lowest, highest = _powers_of_two_around(panels_NxSxS)
     for panel in grid.flat[len(panels_NxSxS) :]:
@@ -83,7 +85,7 @@ def position_matrices(weights: ArrayLike, path: Path, *, title: str) -> None:
         layer, head = divmod(number, heads)
         name = f"layer {layer + 1}, head {head + 1}" if by_layer else f"head {head + 1}"
         panel.set_title(name, fontsize=10)
-        _mark_positions(panel, length)
+        mark_positions(panel, length, first_position)
     figure.suptitle(title, fontsize=12)
     figure.supxlabel("attended position", fontsize=10)
     figure.supylabel("attending position", fontsize=10)
@@ -95,7 +97,7 @@ def position_matrices(weights: ArrayLike, path: Path, *, title: str) -> None:
     bar.set_ticks(powers, labels=[f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in powers])
     bar.ax.tick_params(labelsize=8)
     bar.set_label("attention (1x is even)", fontsize=10)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _columns(panels: int) -> int:
@@ -140,25 +142,25 @@ def _series(
     )
 
 
-def _mark_positions(panel: "Axes", length: int) -> None:
-    """Ticks at [CLS] and a few positions, no frame."""
+def mark_positions(panel: "Axes", length: int, first: int = 0) -> None:
+    """Ticks at a few positions, of which 0 is [CLS]; no frame."""
     step = 2 ** max(0, math.ceil(math.log2(length / 4)))
     ticks = range(0, length, step)
-    names = ["[CLS]", *map(str, ticks[1:])]
+    names = [str(first + tick) if first + tick else "[CLS]" for tick in ticks]
     panel.set_xticks(ticks, names, fontsize=8)
     panel.set_yticks(ticks, names, fontsize=8)
     panel.tick_params(length=2)
     panel.spines[:].set_visible(False)
 
 
-def _figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
     # Not pyplot: this draws to memory on any machine and leaves a notebook's settings alone.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
     """A reader never sees half a picture."""
     unfinished = path.with_name(f"{path.name}.tmp")
     figure.savefig(unfinished, format="png", facecolor="white")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.position_only import bias_LxHxSxS, identical_words_LxHxSxS
 from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
 from tupe_jax.training.masked_words import MASK, fill_masks
@@ -64,21 +65,20 @@ def _on_one_device(model: MaskedLM) -> MaskedLM:
 def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], str]:
     """Attention weights that carry position alone, [H, S, S] or [L, H, S, S], and what they are.
 
-    The softmax of the bias that all layers share, if there is one; else what the layers attend to
-    when all words are the same, averaged over some words.
+    The softmax of the bias, if there is one; else what the layers attend to when all words are the
+    same, averaged over some words.
     """
-    bias_HxSxS = model.encoder.positions.bias_HxSxS(length)
-    if bias_HxSxS is not None:
-        return attention_by_position(bias_HxSxS), "softmax of the position bias of each head"
-    words = np.random.default_rng(0).choice(
+    bias = bias_LxHxSxS(model.encoder, length)
+    if bias is not None:
+        shared_by_layers = len(bias) == 1
+        weights = attention_by_position(bias[0] if shared_by_layers else bias)
+        return weights, "softmax of the position bias of each head"
+    words_W = np.random.default_rng(0).choice(
         np.arange(len(SPECIAL_PIECES), model.config.vocab_size), PROBING_WORDS
     )
-    tokens_BxS = np.repeat(words[:, None], length, axis=1)
-    weights_LxBxHxSxS = nnx.jit(type(model.encoder).attention_weights)(
-        model.encoder, jnp.asarray(tokens_BxS)
-    )
-    mean_LxHxSxS = np.asarray(weights_LxBxHxSxS.mean(1), np.float64)
-    return mean_LxHxSxS, f"attention among identical words, mean of {PROBING_WORDS} words"
+    mean_LxHxSxS = identical_words_LxHxSxS(model.encoder, jnp.asarray(words_W), length)
+    title = f"attention among identical words, mean of {PROBING_WORDS} words"
+    return np.asarray(mean_LxHxSxS, np.float64), title
 
 
 def _filled(run: Run) -> Iterator[str]:

@@ -4,6 +4,8 @@ First a kind of mistake is drawn and a sentence in which it can be made; only th
 whether it is made. So both labels have the same kinds of sentences.
 """
 
+from typing import NamedTuple
+
 from tupe_jax.data.builtin.lexicon import topics
 from tupe_jax.data.builtin.narrator import Narrator
 from tupe_jax.data.builtin.phrases import Phrases
@@ -28,8 +30,22 @@ _MISTAKES: Urn[mistakes.Mistake] = Urn(
 )
 
 
+class Contrast(NamedTuple):
+    """A sentence, the same with a mistake, and the kind of the mistake."""
+
+    right: str
+    wrong: str
+    mistake: str
+
+
 def example(draw: Draw, label: int) -> Example | None:
     """One sentence with the label, or None when this draw leads nowhere."""
+    both = contrast(draw)
+    return None if both is None else Example(both.right if label else both.wrong, None, label)
+
+
+def contrast(draw: Draw) -> Contrast | None:
+    """A minimal pair, or None when this draw leads nowhere."""
     mistake = _MISTAKES.draw(draw)
     topic = pick(draw, topics())
     narrator = Narrator(draw, topic)
@@ -38,5 +54,5 @@ def example(draw: Draw, label: int) -> Example | None:
         sentence = realise(narrator.statement())
         wrong = mistake(phrases, draw, sentence)
         if wrong is not None:
-            return Example(sentence.text if label else spell(wrong), None, label)
+            return Contrast(sentence.text, spell(wrong), mistake.__name__)
     return None

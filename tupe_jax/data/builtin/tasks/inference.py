@@ -29,12 +29,18 @@ class Pair(NamedTuple):
 
 
 def example(draw: Draw, label: int) -> Example | None:
-    """One pair with the label, or None when this draw leads nowhere."""
+    """One example with the label, or None when this draw leads nowhere."""
+    found = pair(draw, label)
+    return None if found is None else Example(say(found.premise), say(found.hypothesis), label)
+
+
+def pair(draw: Draw, label: int) -> Pair | None:
+    """What an example says, before it has words."""
     family = _FAMILIES.draw(draw)
     for _ in range(_DRAWS_PER_FAMILY):  # or families that fail often would be rare
-        pair = family(draw, label)
-        if pair is not None:
-            return Example(say(pair.premise), say(pair.hypothesis), label)
+        found = family(draw, label)
+        if found is not None:
+            return found
     return None
 
 

@@ -1,0 +1,90 @@
+"""Measure what a trained model knows of positions and word order.
+
+  tupe analyze runs/tupe_r                              the newest checkpoint of a work directory
+  tupe analyze runs/tupe_r --length=64 --words=256      positions looked at, words to probe with
+  tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's form
+
+Prints a report and writes it to --out, with all numbers as JSON, a line per head as CSV, and the
+matrices as pictures: position-only attention from the bias and by identical words, locality,
+symmetry and other metrics, kinds of heads, BERT-A's four terms, the sensitivity of representations
+to word order, and minimal pairs (of the built-in grammar if no others are given).
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tupe_jax.errors import UserError, writing_failed
+
+if TYPE_CHECKING:
+    from tupe_jax.data.json_lines import MinimalPair
+
+LONGEST = 128
+WORDS = 64
+BUILTIN_PAIRS = 500
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
+    parser.add_argument("--out", type=Path, default=Path("analysis"), help="default: analysis")
+    parser.add_argument(
+        "--length",
+        type=int,
+        help=f"positions to look at, without [CLS] (default: a row's, at most {LONGEST})",
+    )
+    parser.add_argument("--words", type=int, default=WORDS, help=f"default: {WORDS}")
+    parser.add_argument("--pairs", type=Path, help="a .jsonl or .jsonl.gz file")
+    parser.add_argument(
+        "--limit", type=int, default=100, help="pairs of a file, per paradigm (default: 100)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    import dataclasses
+
+    from tupe_jax.interop.arrays import model_from
+    from tupe_jax.lab.analysis import analyse, longest_input
+    from tupe_jax.lab.analysis_report import write_report
+    from tupe_jax.pretrained import load_pretrained
+
+    pairs = _pairs(arguments)
+    pretrained = load_pretrained(arguments.checkpoint)
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise writing_failed(f"cannot make {arguments.out}: {error.strerror}", error) from None
+    # In bfloat16 what should be equal differs by more than what is to be measured.
+    exact = dataclasses.replace(pretrained.config, dtype="float32")
+    row = LONGEST + 1 if pretrained.length is None else pretrained.length
+    usual = int(min(row - 1, LONGEST, longest_input(exact) - 1))
+    analysis = analyse(
+        model_from(exact, pretrained.classification_heads, lambda _: pretrained.params),
+        pretrained.vocabulary,
+        length=usual if arguments.length is None else arguments.length,
+        words=arguments.words,
+        pairs=pairs,
+    )
+    step = "" if pretrained.step is None else f", step {pretrained.step}"
+    report, *others = write_report(analysis, f"{arguments.checkpoint}{step}", arguments.out)
+    print(report.read_text(encoding="utf-8"))
+    print(f"in {arguments.out}: {', '.join(path.name for path in (report, *others))}")
+
+
+def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
+    """The first of each paradigm in a file, or pairs of the built-in grammar."""
+    from collections import Counter
+
+    from tupe_jax.data.json_lines import read_minimal_pairs
+    from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs
+
+    if arguments.limit < 1:
+        raise UserError(f"--limit={arguments.limit} must be at least 1")
+    if arguments.pairs is None:
+        return builtin_minimal_pairs(BUILTIN_PAIRS)
+    seen: Counter[str] = Counter()
+    chosen = []
+    for pair in read_minimal_pairs(arguments.pairs):
+        seen[pair.paradigm] += 1
+        if seen[pair.paradigm] <= arguments.limit:
+            chosen.append(pair)
+    return chosen

@@ -1,0 +1,128 @@
+"""One trained model, looked at with all that needs no fine-tuning."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.data.builtin import documents
+from tupe_jax.data.json_lines import MinimalPair
+from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from tupe_jax.errors import UserError
+from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
+from tupe_jax.lab.head_kinds import Kind, kinds_of
+from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
+from tupe_jax.lab.order_sensitivity import OrderSensitivity, mean_of_words, order_sensitivity
+from tupe_jax.lab.position_attention import (
+    PositionAttention,
+    Source,
+    choose_words,
+    disagreement_LxH,
+    side_by_side,
+)
+from tupe_jax.lab.written import written
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions import encodings
+
+SEED = 8
+"""Of the built-in text that is looked at."""
+_ROWS = 32
+_SENTENCES = 300
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Position-only attention by one source, measured and sorted."""
+
+    attention: PositionAttention
+    of_mean: Mapping[str, float]
+    by_head: Mapping[str, NDArray[np.float64]]
+    """Every metric, [L, H]."""
+    kinds: Sequence[Sequence[Kind]]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that was found."""
+
+    config: ModelConfig
+    length: int
+    """Positions in every matrix."""
+    looks: Mapping[Source, Looks]
+    disagreement: NDArray[np.float64] | None
+    """Between the two sources, [L, H], where there are two."""
+    four_terms: FourTerms | None
+    order: OrderSensitivity
+    pairs: Mapping[str, PairsResult]
+    pairs_too_long: int
+    """Left out, since the model has no positions for them."""
+
+
+def analyse(
+    model: MaskedLM,
+    vocabulary: Vocabulary,
+    *,
+    length: int,
+    words: int,
+    pairs: Sequence[MinimalPair],
+) -> Analysis:
+    """Look at `length` positions by `words` probing words, and judge minimal pairs."""
+    attentions = side_by_side(model, length, choose_words(vocabulary.size, words))
+    fitting = [pair for pair in pairs if _fits(model.config, vocabulary, pair.good, pair.bad)]
+    if not fitting:
+        raise UserError(
+            f"none of {len(pairs)} minimal pairs fits into position.max_length="
+            f"{model.config.position.max_length} tokens"
+        )
+    expanded = can_be_expanded(model.config)
+    return Analysis(
+        config=model.config,
+        length=length,
+        looks={source: _look(attention) for source, attention in attentions.items()},
+        disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
+        four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
+        order=_order(model, vocabulary),
+        pairs=score_pairs(model, vocabulary, fitting),
+        pairs_too_long=len(pairs) - len(fitting),
+    )
+
+
+def _look(attention: PositionAttention) -> Looks:
+    return Looks(
+        attention,
+        attention.measures_of_mean(),
+        attention.measures_LxH(),
+        kinds_of(attention.weights_LxHxNxN),
+    )
+
+
+def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
+    sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
+    fitting = (s for s in sentences if _fits(model.config, vocabulary, s.text))
+    some = list(itertools.islice(fitting, _SENTENCES))
+    return order_sensitivity(some, mean_of_words(model, vocabulary))
+
+
+def text_rows(vocabulary: Vocabulary, length: int) -> NDArray[np.int32]:
+    """Rows of built-in text as in training: [CLS], then sentences, each with its [SEP]."""
+    stream: list[int] = []
+    for document in documents(SEED, 0, _ROWS * length):
+        for sentence in document.sentences:
+            stream += [*vocabulary.encode(sentence.text), SEP_ID]
+        if len(stream) >= _ROWS * (length - 1):
+            break
+    text_BxS = np.array(stream[: _ROWS * (length - 1)], np.int32).reshape(_ROWS, length - 1)
+    return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=CLS_ID)
+
+
+def longest_input(config: ModelConfig) -> float:
+    """Tokens that the model has positions for; infinity if it has no table of them."""
+    tables = [e.longest for e in encodings(config).values() if e.longest is not None]
+    return min(tables, default=float("inf"))
+
+
+def _fits(config: ModelConfig, vocabulary: Vocabulary, *texts: str) -> bool:
+    return max(len(vocabulary.encode(text)) + 2 for text in texts) <= longest_input(config)

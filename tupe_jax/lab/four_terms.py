@@ -1,0 +1,144 @@
+"""What the logits of BERT-A's first layer are made of (Ke et al., 2021, Eq. 6).
+
+With positions p added to words w at the input, a logit is a sum of four products:
+
+    word-word          (w_i W^Q)(w_j W^K)^T        word-position       (w_i W^Q)(p_j W^K)^T
+    position-word      (p_i W^Q)(w_j W^K)^T        position-position   (p_i W^Q)(p_j W^K)^T
+
+The paper leaves out the LayerNorm between the sum and the product. It is here, exactly: given the
+standard deviation of w_i + p_i, it is linear, and w_i and p_i go through it side by side. Its
+bias and those of the projections are constants that would be there without positions, too: they
+belong to the word. So the four terms sum to the model's logits.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from numpy.typing import ArrayLike, NDArray
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.model.encoder import Encoder, Layer
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions import encodings, logit_scale
+from tupe_jax.model.primitives import LayerNorm
+
+TERMS = ("word-word", "word-position", "position-word", "position-position")
+
+
+@dataclass(frozen=True)
+class FourTerms:
+    """The terms in the order of TERMS, for each head of the first layer."""
+
+    mean_4xHxSxS: NDArray[np.float32]
+    """Over the rows of tokens: what depends on the words averages out, as in the paper's figure."""
+    spread_4xH: NDArray[np.float32]
+    """Standard deviation over j, the only part of a logit that softmax can see; over i and the rows
+    of tokens the root of the mean square."""
+    interaction_4xH: NDArray[np.float32]
+    """The same without what is alike for all i. The vectors p have a mean, which tells nothing of a
+    position but makes position-word prefer some words; this leaves it out."""
+
+    @property
+    def share_4xH(self) -> NDArray[np.float32]:
+        """Of each term in the sum of all four terms' variances over j."""
+        variance_4xH = self.spread_4xH**2
+        share: NDArray[np.float32] = variance_4xH / variance_4xH.sum(0)
+        return share
+
+    @property
+    def mixed_share_H(self) -> NDArray[np.float32]:
+        """How much of the variance the mixed terms have together: 0 if they are flat.
+
+        Four terms that vary alike would have a half.
+        """
+        share: NDArray[np.float32] = self.share_4xH[1:3].sum(0)
+        return share
+
+    @property
+    def mixed_interaction_share_H(self) -> NDArray[np.float32]:
+        """How much of it is there because this word is at this position."""
+        mixed_H = (self.interaction_4xH[1:3] ** 2).sum(0)
+        share: NDArray[np.float32] = mixed_H / (self.spread_4xH**2).sum(0)
+        return share
+
+
+def can_be_expanded(config: ModelConfig) -> bool:
+    """Whether positions are added to the input, and meet the words in no other way."""
+    chosen = encodings(config).values()
+    return any(e.input for e in chosen) and not any(e.queries_keys or e.scores for e in chosen)
+
+
+def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
+    """The expansion, for rows of real text without padding."""
+    tokens = np.asarray(tokens_BxS)
+    config = model.config
+    if not can_be_expanded(config):
+        raise UserError(
+            f"the four terms are those of positions added to the input, and of nothing else that "
+            f"meets the words: not of position.absolute={config.position.absolute!r} with "
+            f"position.relative={config.position.relative!r}"
+        )
+    if tokens.ndim != 2 or (tokens == config.pad_id).any():
+        raise UserError("the four terms are taken of whole rows of tokens, [rows, length]")
+    model.encoder.positions.check_length(tokens.shape[1])
+    return FourTerms(*jax.device_get(_statistics(model.encoder, jnp.asarray(tokens))))
+
+
+@nnx.jit
+def _statistics(encoder: Encoder, tokens_BxS: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The fields of `FourTerms`."""
+    terms_4xBxHxSxS = terms_of_first_layer(encoder, tokens_BxS)
+
+    def spread(terms: jax.Array) -> jax.Array:
+        return jnp.sqrt(terms.var(-1).mean((1, 3)))
+
+    alike_for_all_i = terms_4xBxHxSxS.mean(-2, keepdims=True)
+    return (
+        terms_4xBxHxSxS.mean(1),
+        spread(terms_4xBxHxSxS),
+        spread(terms_4xBxHxSxS - alike_for_all_i),
+    )
+
+
+def terms_of_first_layer(encoder: Encoder, tokens_BxS: jax.Array) -> jax.Array:
+    """The four terms of every logit, [4, B, H, S, S]."""
+    layer = _first_layer(encoder)
+    position_SxD = encoder.positions.input_SxD(tokens_BxS.shape[1])
+    assert position_SxD is not None
+    word_BxSxD = encoder.word_embedding[...][tokens_BxS]
+    word, position = _through(encoder.embedding_norm, word_BxSxD, position_SxD)
+    if encoder.config.pre_layer_norm:
+        word, position = _through(layer.attention_norm, word, position)
+    projection = layer.attention.query_key_value
+    W_Dx2xHxd, bias_2xHxd = projection.kernel[:, :2], projection.bias[:2]
+    word_BxSx2xHxd = jnp.tensordot(word, W_Dx2xHxd, 1) + bias_2xHxd
+    position_BxSx2xHxd = jnp.tensordot(position, W_Dx2xHxd, 1)
+    parts_2xBxSx2xHxd = jnp.stack([word_BxSx2xHxd, position_BxSx2xHxd])
+    queries, keys = parts_2xBxSx2xHxd[..., 0, :, :], parts_2xBxSx2xHxd[..., 1, :, :]
+    terms_2x2xBxHxSxS = jnp.einsum("mbihd,nbjhd->mnbhij", queries, keys)
+    return terms_2x2xBxHxSxS.reshape(4, *terms_2x2xBxHxSxS.shape[2:]) * logit_scale(encoder.config)
+
+
+def _through(norm: LayerNorm, word: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The summands of LayerNorm(word + position)."""
+    deviation = jnp.sqrt((word + position).var(-1, keepdims=True) + norm.eps)
+
+    def scaled(part: jax.Array) -> jax.Array:
+        return (part - part.mean(-1, keepdims=True)) / deviation * norm.scale[...]
+
+    return scaled(word) + norm.bias[...], scaled(position)
+
+
+def _first_layer(encoder: Encoder) -> Layer:
+    graph, stacked = nnx.split(encoder.layers)
+
+    def first(weights_Lx: Any) -> Any:
+        return weights_Lx[0]
+
+    layer: Layer = nnx.merge(graph, jax.tree.map(first, stacked))
+    return layer

@@ -1,0 +1,57 @@
+"""Heads sorted into the five kinds that Ke et al. (2021) see in TUPE's positional matrices.
+
+The paper names the kinds by eye. The rule here, in this order, for weights that carry position:
+
+    previous, next   `direction` is at most -1/2, at least 1/2: of the weight beside the diagonal,
+                     three quarters or more lie on one side
+    global           `reach` is at least 0.8: as far as flat attention, or nearly
+    local            `reach` is at most 0.25
+    broad            in between
+
+`reach` is the mean distance |i-j| of the weight, as a share of that of flat attention, so the rule
+does not depend on the length. It does not see what a head does apart from that: one that looks at
+every second position is global.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tupe_jax.lab.metrics import direction
+
+Kind = Literal["global", "local", "broad", "previous", "next"]
+KINDS: tuple[Kind, ...] = ("global", "local", "broad", "previous", "next")
+
+ONE_SIDED = 0.5
+FAR, NEAR = 0.8, 0.25
+
+
+def reach(matrix: ArrayLike) -> float:
+    """Mean distance of the weight, relative to flat attention of the same length."""
+    m_NxN: NDArray[np.float64] = np.asarray(matrix, np.float64)
+    place_N = np.arange(len(m_NxN))
+    distance_NxN = abs(place_N[:, None] - place_N)
+    return float((m_NxN * distance_NxN).sum(-1).mean() / distance_NxN.mean())
+
+
+def kind_of(matrix: ArrayLike) -> Kind:
+    """The kind of one head's matrix, rows summing to 1."""
+    side = direction(matrix)
+    if abs(side) >= ONE_SIDED:
+        return "previous" if side < 0 else "next"
+    distance = reach(matrix)
+    if distance >= FAR:
+        return "global"
+    return "local" if distance <= NEAR else "broad"
+
+
+def kinds_of(weights_LxHxNxN: NDArray[np.float32]) -> list[list[Kind]]:
+    """The kind of every head, by layer."""
+    return [[kind_of(head) for head in layer] for layer in weights_LxHxNxN]
+
+
+def count_kinds(kinds: Sequence[Sequence[Kind]]) -> dict[Kind, int]:
+    """How many heads are of each kind."""
+    return {kind: sum(layer.count(kind) for layer in kinds) for kind in KINDS}

@@ -1,0 +1,70 @@
+"""Confidence intervals of 95 %: Wilson's for shares, the bootstrap over examples for all else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tupe_jax.errors import UserError
+
+_Z = 1.959964  # of the normal distribution: 2.5 % lie above it
+_RESAMPLES = 5000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, and the interval that holds the true value in 95 % of such experiments."""
+
+    estimate: float
+    low: float
+    high: float
+    kind: Literal["wilson", "bootstrap"]
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def wilson(hits_N: ArrayLike) -> Interval:
+    """The share of hits; a hit is 1, a miss 0, a draw 1/2.
+
+    Unlike the bootstrap it has a width when all are hits. Draws make it a little too wide.
+    """
+    hits: NDArray[np.float64] = _examples(hits_N)
+    n, share = len(hits), float(hits.mean())
+    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    # Rounding must not put a share of 0 or 1 outside its own interval.
+    low, high = min(share, centre - half), max(share, centre + half)
+    return Interval(share, float(low), float(high), "wilson")
+
+
+def bootstrap(
+    values_N: ArrayLike,
+    of_means: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda means: means[..., 0],
+    *,
+    seed: int = 0,
+) -> Interval:
+    """A function of means over examples, by default their mean: the percentile bootstrap.
+
+    `values_N` is [N], or [N, K] if the function takes K means, which are then resampled together:
+    differences of paired values have to be. Equal values have an interval of no width.
+    """
+    values = _examples(values_N)
+    values_NxK = values.reshape(len(values), -1)
+    # Examples drawn with replacement are counts by multinomial; equal ones may share a count.
+    distinct_MxK, counts_M = np.unique(values_NxK, axis=0, return_counts=True)
+    n = len(values_NxK)
+    drawn_RxM = np.random.default_rng(seed).multinomial(n, counts_M / n, size=_RESAMPLES)
+    resampled_R = of_means(drawn_RxM @ distinct_MxK / n)
+    low, high = np.percentile(resampled_R, [2.5, 97.5])
+    estimate = of_means(values_NxK.mean(0))
+    return Interval(float(estimate), float(low), float(high), "bootstrap")
+
+
+def _examples(values: ArrayLike) -> NDArray[np.float64]:
+    array: NDArray[np.float64] = np.asarray(values, np.float64)
+    if not len(array):
+        raise UserError("there are no examples to measure")
+    return array

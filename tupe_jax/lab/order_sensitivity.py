@@ -1,0 +1,103 @@
+"""How much of a sentence's representation is the order of its words?
+
+A shuffled sentence is compared with the original and with another sentence:
+
+    sensitivity    mean distance to the original, as a share of the mean distance between originals:
+                   0 for a bag of words, 1 if a shuffled sentence is as far as any other sentence
+    recognised     share of the shuffled sentences whose nearest original is their own
+
+Distance is 1 - cosine, after subtracting the mean of all originals, which representations of
+Transformers have in common. It sees what the representation holds, not what is done with it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from numpy.typing import ArrayLike, NDArray
+
+from tupe_jax.data.builtin.random_stream import stream
+from tupe_jax.data.pairs import Encoder
+from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID
+from tupe_jax.errors import UserError
+from tupe_jax.lab.intervals import Interval, bootstrap, wilson
+from tupe_jax.lab.sentences import batches, encode_sentences
+from tupe_jax.lab.shuffles import shuffle_all
+from tupe_jax.lab.written import Written, spelled
+from tupe_jax.model.heads import MaskedLM
+
+Represent = Callable[[Sequence[str]], ArrayLike]
+"""Texts to vectors, [N, D]."""
+_BATCH_SIZE = 64
+_ROUNDING = 1e-5
+"""Distances below are those of vectors that are equal in float32."""
+
+
+@dataclass(frozen=True)
+class OrderSensitivity:
+    """See above; intervals are by bootstrap over sentences and Wilson's."""
+
+    count: int
+    sensitivity: Interval
+    recognised: Interval
+
+
+def order_sensitivity(
+    sentences: Sequence[Written], represent: Represent, seed: int = 0
+) -> OrderSensitivity:
+    """Shuffle all words of each sentence and compare."""
+    originals, changed = [], []
+    for sentence in dict.fromkeys(sentences):
+        tokens = shuffle_all(sentence, stream("order sensitivity", seed, sentence.text))
+        if tokens is not None:
+            originals.append(sentence.text)
+            changed.append(spelled(tokens))
+    if len(originals) < 3:
+        raise UserError("word-order sensitivity takes at least three different sentences")
+    vectors: NDArray[np.float64] = np.asarray(represent(originals + changed), np.float64)
+    original_NxD, changed_NxD = vectors.reshape(2, len(originals), -1)
+    common_D = original_NxD.mean(0)
+    original_NxD, changed_NxD = _unit(original_NxD - common_D), _unit(changed_NxD - common_D)
+    from_changed_NxN = 1 - changed_NxD @ original_NxD.T
+    to_itself_N = from_changed_NxN.diagonal()
+    to_another_N = 1 - (original_NxD * np.roll(original_NxD, 1, axis=0)).sum(-1)
+    distances_Nx2 = np.stack([np.where(to_itself_N < _ROUNDING, 0, to_itself_N), to_another_N], 1)
+    return OrderSensitivity(
+        len(originals),
+        bootstrap(distances_Nx2, lambda means: means[..., 0] / means[..., 1]),
+        wilson(from_changed_NxN.argmin(1) == np.arange(len(originals))),
+    )
+
+
+def _unit(vectors_NxD: NDArray[np.float64]) -> NDArray[np.float64]:
+    unit: NDArray[np.float64] = vectors_NxD / np.linalg.norm(vectors_NxD, axis=-1, keepdims=True)
+    return unit
+
+
+def mean_of_words(model: MaskedLM, encoder: Encoder) -> Represent:
+    """The mean of a model's last hidden states over the pieces of a text."""
+    graph, state = nnx.split(model)
+
+    def represent(texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = encode_sentences(encoder, texts)
+        model.encoder.positions.check_length(max(map(len, rows), default=0))
+        vectors_NxD = np.empty((len(rows), model.config.hidden_size), np.float32)
+        for tokens_BxS, which in batches(rows, model.config, _BATCH_SIZE):
+            vectors_NxD[which] = _mean_of_words(graph, state, tokens_BxS)[: len(which)]
+        return vectors_NxD
+
+    return represent
+
+
+@partial(jax.jit, static_argnums=0)
+def _mean_of_words(graph: Any, state: Any, tokens_BxS: jax.Array) -> jax.Array:
+    hidden_BxSxD = nnx.merge(graph, state).encode(tokens_BxS).astype(jnp.float32)
+    special = jnp.array([PAD_ID, CLS_ID, SEP_ID])
+    is_word_BxSx1 = ~jnp.isin(tokens_BxS, special)[..., None]
+    mean_BxD: jax.Array = (hidden_BxSxD * is_word_BxSx1).sum(1) / is_word_BxSx1.sum(1)
+    return mean_BxD

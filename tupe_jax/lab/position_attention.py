@@ -1,0 +1,114 @@
+"""The attention of a model that carries position only, found in two ways and measured.
+
+Position 0 is there in the model but left out of every matrix here: in training it always holds
+[CLS], whose row and column TUPE unties from the rest. What remains of each row is scaled to sum
+to 1. So n positions are seen in rows of n + 1 tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tupe_jax.data.vocabulary import SPECIAL_PIECES
+from tupe_jax.errors import UserError
+from tupe_jax.lab.metrics import METRICS
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.position_only import bias_LxHxSxS, identical_words_LxHxSxS
+from tupe_jax.training.pictures import attention_by_position
+
+Source = Literal["identical words", "bias"]
+
+
+@dataclass(frozen=True)
+class PositionAttention:
+    """Attention weights by position, of each layer (or one for all) and head."""
+
+    source: Source
+    weights_LxHxNxN: NDArray[np.float32]
+    words: tuple[int, ...] = ()
+    """The probing words whose mean this is."""
+
+    @property
+    def length(self) -> int:
+        return len(self.weights_LxHxNxN[0, 0])
+
+    def measures_LxH(self) -> dict[str, NDArray[np.float64]]:
+        """Every metric of every head."""
+        return {
+            name: np.array([[metric(head) for head in layer] for layer in self.weights_LxHxNxN])
+            for name, metric in METRICS.items()
+        }
+
+    def measures_of_mean(self) -> dict[str, float]:
+        """Every metric of the mean over all layers and heads, which the literature reports."""
+        mean_NxN = self.weights_LxHxNxN.mean((0, 1))
+        return {name: metric(mean_NxN) for name, metric in METRICS.items()}
+
+
+def choose_words(pieces: int, count: int, seed: int = 0) -> NDArray[np.int32]:
+    """Random word pieces of a vocabulary, none of them special, none twice."""
+    ordinary = np.arange(len(SPECIAL_PIECES), pieces, dtype=np.int32)
+    if not 1 <= count <= len(ordinary):
+        raise UserError(
+            f"{count} probing words cannot be chosen: the vocabulary has {len(ordinary)} pieces"
+        )
+    return np.sort(np.random.default_rng(seed).choice(ordinary, count, replace=False))
+
+
+def attention_among_identical_words(
+    model: MaskedLM, length: int, words: ArrayLike
+) -> PositionAttention:
+    """Identical-word probing: what all layers and heads attend to in rows of one repeated word."""
+    words_W = np.asarray(words)
+    _check(model, length)
+    weights = identical_words_LxHxSxS(model.encoder, jnp.asarray(words_W), length + 1)
+    words_only = np.asarray(weights)[..., 1:, 1:]
+    return PositionAttention(
+        "identical words",
+        words_only / words_only.sum(-1, keepdims=True),
+        tuple(int(word) for word in words_W),
+    )
+
+
+def attention_by_bias(model: MaskedLM, length: int) -> PositionAttention | None:
+    """The softmax of the position bias, or None if the encoding has no bias.
+
+    This is the whole truth about encodings that are nothing but bias (TUPE, T5, ALiBi, attenuated);
+    of BERT-R it leaves out what was added to the input.
+    """
+    _check(model, length)
+    bias = bias_LxHxSxS(model.encoder, length + 1)
+    if bias is None:
+        return None
+    weights = attention_by_position(np.asarray(bias)[..., 1:, 1:])
+    return PositionAttention("bias", weights.astype(np.float32))
+
+
+def disagreement_LxH(one: PositionAttention, other: PositionAttention) -> NDArray[np.float64]:
+    """The share of its weight that a row of one gives to other positions than the other does.
+
+    0 if both ways of looking see the same; the mean over rows, for each layer and head.
+    """
+    apart = abs(one.weights_LxHxNxN.astype(np.float64) - other.weights_LxHxNxN)
+    means: NDArray[np.float64] = apart.sum(-1).mean(-1) / 2
+    return means
+
+
+def side_by_side(
+    model: MaskedLM, length: int, words: ArrayLike
+) -> Mapping[Source, PositionAttention]:
+    """Both ways, by what they were found from; the bias only where there is one."""
+    by_bias = attention_by_bias(model, length)
+    probed = attention_among_identical_words(model, length, words)
+    found = (probed,) if by_bias is None else (by_bias, probed)
+    return {attention.source: attention for attention in found}
+
+
+def _check(model: MaskedLM, length: int) -> None:
+    if length < 3:
+        raise UserError(f"{length} positions are too few to look at; take at least 3")
+    model.encoder.positions.check_length(length + 1)
