@@ -179,6 +179,36 @@ def test_shards_of_different_settings_do_not_make_a_table(tmp_path):
         collect(CONFIG, tmp_path)
 
 
+def test_shards_of_different_models_do_not_make_a_table(tmp_path):
+    """Not even if they have no task in common."""
+    cola, rte = (GlueConfig(tasks=(name,)) for name in ("cola", "rte"))
+    assert Trainer().run(tmp_path, "0/2", record=Record(cola, "mine", 7, fingerprint=1))
+    refused = r"shard-0-of-2 does not fit.*fingerprint was 1, now 2"
+    other = Trainer()
+    with pytest.raises(UserError, match=refused):
+        other.run(tmp_path, record=Record(rte, "other", 7, fingerprint=2))
+    assert other.trained == []
+    assert Trainer().run(tmp_path / "other", record=Record(rte, "other", 7, fingerprint=2))
+    shutil.copytree(tmp_path / "other", tmp_path, dirs_exist_ok=True)
+    with pytest.raises(UserError, match=r"shard-0-of-2 does not fit.*fingerprint was 1, now 2"):
+        read_record(tmp_path)
+
+
+def test_a_damaged_record_is_told(tmp_path):
+    Trainer().run(tmp_path)
+    (tmp_path / CONFIG_FILE).write_text("{")
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        read_record(tmp_path)
+
+
+def test_what_is_missing_of_all_tasks_is_told_at_once(tmp_path):
+    def open_task(name):
+        raise UserError(f"{name} has no file")
+
+    with pytest.raises(UserError, match="cola has no file; rte has no file; wnli has no file"):
+        run_protocol(RECORD, tmp_path, Shard(), open_task, Trainer().train, Stop())
+
+
 def test_more_trials_may_be_asked_for_but_not_others(tmp_path):
     Trainer().run(tmp_path)
     more = GlueConfig(tasks=("cola", "mrpc"), learning_rates=(1e-3,), seeds=(0, 7))

@@ -10,10 +10,11 @@ import pytest
 from tests.finetune import tuning
 from tests.finetune.tuning import CONFIG, ONE, TWO, tune
 from tests.training.runs import StopAfter
+from tupe_jax.config import OptimizerConfig
 from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.group import Schedule, best_of
-from tupe_jax.finetune.trial import Evaluation, Trial, read_result, write_result
+from tupe_jax.finetune.trial import Evaluation, Trial, read_result, trials_of, write_result
 from tupe_jax.pretrained import load_pretrained
 
 
@@ -106,6 +107,18 @@ def test_a_group_goes_on_together_and_gives_what_its_trials_give_alone(
             assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
 
 
+def test_settings_that_were_refused_bind_nobody(model_folder, task, tmp_path):
+    wrong = dataclasses.replace(CONFIG, optimizer=OptimizerConfig(warmup="soon"))
+    with pytest.raises(UserError, match="soon"):
+        tune(model_folder, task, tmp_path, [ONE], config=wrong)
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_a_trial_is_not_asked_for_twice():
+    with pytest.raises(UserError, match="a seed is given twice in 0, 0"):
+        trials_of([1e-3], [0, 0])
+
+
 def test_from_scratch_nothing_is_taken_from_the_checkpoint(finished, model_folder, task, tmp_path):
     scratch = dataclasses.replace(CONFIG, from_scratch=True)
     [result] = tune(model_folder, task, tmp_path, [ONE], config=scratch)
@@ -146,7 +159,7 @@ def test_other_rows_are_refused(finished, model_folder, task):
 
 
 def test_rows_longer_than_the_models_positions_are_refused(model_folder, task, tmp_path):
-    with pytest.raises(UserError, match=r"length=65 .*max_length=64; set --config\.length=64"):
+    with pytest.raises(UserError, match=r"length=65 .*max_length=64; set the config's length to 64"):
         tune(model_folder, task, tmp_path, config=dataclasses.replace(CONFIG, length=65))
     assert not list(tmp_path.iterdir())
 

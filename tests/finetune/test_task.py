@@ -143,6 +143,14 @@ def test_ones_own_scores(own):
     task = open_task(str(train), dev=[dev], columns="text,kind", regression=True)
     assert [e.label for e in task.train] == [0.5, 7.0]
     assert (task.classes, task.outputs, task.metrics) == (None, 1, ("pearson", "spearman"))
+    assert task.score_scale == 7.0
+
+
+def test_ones_own_task_is_never_taken_for_one_of_glue(own):
+    train, dev = own(["yes", "no"])
+    assert open_task(str(train), dev=[dev], columns="text,kind").name == train.parent.name
+    stsb = train.rename(train.parent / "stsb.tsv")
+    assert open_task(str(stsb), dev=[dev], columns="text,kind").name == "own_stsb"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +160,7 @@ def test_ones_own_scores(own):
         ({"dev": True}, r"train\.tsv: say what is in it.*--columns="),
         ({"dev": True, "columns": "kind"}, "--columns=kind: name one or two columns of text"),
         ({"dev": True, "columns": "a,b,c,d"}, "--columns=a,b,c,d: name one or two"),
+        ({"dev": True, "columns": "text,text"}, "--columns=text,text: name one or two"),
         ({"dev": True, "columns": "words,kind"}, r"train\.tsv:1: no column 'words'"),
         ({"dev": True, "columns": "text,kind", "data_dir": Path()}, "--data_dir is not used"),
         ({"dev": True, "columns": "text,kind", "regression": True}, r":2: .*'yes' is not a number"),
@@ -172,6 +181,9 @@ def test_labels_that_cannot_be_classes(own):
         open_task(str(train), dev=[dev], columns="text,kind")
     train, dev = own([f"{n / 7}" for n in range(2000)], ["1"])
     with pytest.raises(UserError, match=r"2000 different labels.*add --regression"):
+        open_task(str(train), dev=[dev], columns="text,kind")
+    train, dev = own(["yes", ""])
+    with pytest.raises(UserError, match=r"train\.tsv:3: no label in column 'kind'"):
         open_task(str(train), dev=[dev], columns="text,kind")
     train, dev = own([])
     with pytest.raises(UserError, match=r"train\.tsv: no labelled rows"):

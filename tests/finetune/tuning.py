@@ -25,7 +25,7 @@ CONFIG = FinetuneConfig(
     save_seconds=0,
     optimizer=OptimizerConfig(warmup="6%"),
 )
-"""Seven steps in an epoch, the last one of four rows; a checkpoint at every evaluation."""
+"""Seven steps in an epoch, the last one of four rows; a checkpoint at every step."""
 
 
 MODEL = with_position(small_config(vocab_size=PIECES, num_layers=1), max_length=64)

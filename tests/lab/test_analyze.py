@@ -122,7 +122,7 @@ def test_text_for_the_four_terms_is_as_in_training(vocabulary_file):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere is not a checkpoint"),
+        (["nowhere"], "nowhere: no such folder"),
         (["nowhere", "--limit=0"], "--limit=0 must be at least 1"),
         (["nowhere", "--pairs=missing.jsonl"], "missing.jsonl: no such file"),
         (["FOLDER", "--length=24"], "25 tokens is longer than position.max_length=24"),

@@ -18,8 +18,11 @@ any number; SIGTERM or Ctrl-C saves first and exits with code 75.
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,11 +98,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _floats(text: str) -> list[float]:
-    return [float(number) for number in text.split(",")]
+    return _numbers(text, float, "numbers with commas, such as 2e-5,5e-5")
 
 
 def _ints(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+    return _numbers(text, int, "whole numbers with commas, such as 0,1,2")
+
+
+def _numbers(text: str, kind: Callable[[str], Number], wanted: str) -> list[Number]:
+    try:
+        return [kind(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be {wanted}") from None
 
 
 def _table(task: "FinetuneTask", results: "Sequence[TrialResult]") -> str:

@@ -76,11 +76,15 @@ def read_unlabelled(path: Path, columns: Columns) -> list[Example]:
 
 def read_classes(path: Path, columns: Columns) -> tuple[str, ...]:
     """Return the different labels of a file, sorted: as numbers if all are, else as texts."""
-    found = {row[columns.label] for _, row in _rows(path, columns.names)}
+    found = set()
+    for number, row in _rows(path, columns.names):
+        if not row[columns.label].strip():
+            raise UserError(f"{path}:{number}: no label in column {columns.label!r}")
+        found.add(row[columns.label])
     if not found:
         raise UserError(f"{path}: no labelled rows")
     if all(re.fullmatch(r"-?\d+", label) for label in found):
-        return tuple(sorted(found, key=int))
+        return tuple(sorted(found, key=lambda label: (int(label), label)))
     return tuple(sorted(found))
 
 

@@ -32,7 +32,7 @@ class FinetuneConfig:
     at_once: int = 0
     """Trials in one program; 0: as many as the devices' memory holds."""
     save_seconds: int = 60
-    """An evaluation is followed by a checkpoint if the last one is older than this."""
+    """A checkpoint is written when the last one is older than this."""
     keep_weights: bool = True
     """Keep the model of each trial's best evaluation."""
     optimizer: OptimizerConfig = field(default_factory=_paper_optimizer)

@@ -10,10 +10,9 @@ Trials are found wherever they are, so work directories of several machines are 
 them together.
 """
 
-import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,12 @@ from tupe_jax.finetune.run import FREE
 from tupe_jax.finetune.task import KNOWN_TASKS, FinetuneTask
 from tupe_jax.finetune.trial import Trial, TrialResult, read_result, trials_of
 from tupe_jax.training.agreed_stop import Stop
-from tupe_jax.training.changed_config import CONFIG_FILE, check_begun_with, check_unchanged
+from tupe_jax.training.changed_config import (
+    CONFIG_FILE,
+    check_begun_with,
+    check_unchanged,
+    read_settings,
+)
 
 FREE_IN_PROTOCOL = (
     "config.tasks",
@@ -101,9 +105,9 @@ def run_protocol(
     All tasks are opened before the first is trained on: a missing file is told at once.
     """
     place = shard.folder(workdir)
-    _note(record, place)
+    _note(record, workdir, place)
     todo = dict(_todo(plan(record.config, shard), workdir, place))
-    tasks = {name: open_task(name) for name in todo}
+    tasks = _open_all(todo, open_task)
     for name, trials in todo.items():
         if stop.requested:
             return False
@@ -114,13 +118,58 @@ def run_protocol(
     return True
 
 
-def _note(record: Record, place: Path) -> None:
-    """Write down what the folder is about; a model or settings that do not fit it are refused."""
+def _open_all(
+    names: Iterable[str], open_task: Callable[[str], FinetuneTask]
+) -> dict[str, FinetuneTask]:
+    """All tasks, or one error that tells what is missing of all."""
+    tasks, errors = {}, []
+    for name in names:
+        try:
+            tasks[name] = open_task(name)
+        except UserError as error:
+            errors.append(str(error))
+    if errors:
+        raise UserError("; ".join(errors))
+    return tasks
+
+
+def _note(record: Record, workdir: Path, place: Path) -> None:
+    """Write down what the folder is about; a model or settings that do not fit it are refused.
+
+    Nor do they fit if another shard began with others: its trials are in the same table.
+    """
     place.mkdir(parents=True, exist_ok=True)
-    if not any(place.glob(f"*/{CONFIG_FILE}")):
+    if not _task_folders(place):
         # No task was begun: the last attempt failed, and its settings may be what was wrong.
         (place / CONFIG_FILE).unlink(missing_ok=True)
+    for folder in _begun(workdir):
+        if folder != place:
+            _check_fits(read_settings(folder / CONFIG_FILE), asdict(record), folder)
     check_begun_with(place, asdict(record), FREE_IN_PROTOCOL)
+
+
+def _begun(workdir: Path) -> list[Path]:
+    """The folders in which training has begun."""
+    return [
+        folder
+        for folder in places(workdir)
+        if (folder / CONFIG_FILE).exists() and _task_folders(folder)
+    ]
+
+
+def _task_folders(place: Path) -> list[Path]:
+    return [
+        file.parent
+        for file in place.glob(f"*/{CONFIG_FILE}")
+        if not file.parent.name.startswith("shard-")
+    ]
+
+
+def _check_fits(theirs: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:
+    try:
+        check_unchanged(theirs, ours, FREE_IN_PROTOCOL)
+    except UserError as error:
+        raise UserError(f"{folder} does not fit: {error}") from None
 
 
 def _todo(
@@ -161,7 +210,7 @@ def _find(task: str, trial: Trial, folders: Sequence[Path]) -> TrialResult | Non
 def _check_alike(task: str, folders: Sequence[Path]) -> None:
     """Trials of different models or settings do not belong into one table."""
     files = [file for folder in folders if (file := folder / task / CONFIG_FILE).exists()]
-    begun_with = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    begun_with = [read_settings(file) for file in files]
     for file, settings in zip(files, begun_with, strict=True):
         try:
             check_unchanged(begun_with[0], settings, FREE)
@@ -174,10 +223,10 @@ def read_record(workdir: Path) -> Record:
     files = [file for folder in places(workdir) if (file := folder / CONFIG_FILE).exists()]
     if not files:
         raise UserError(f"{workdir}: no {CONFIG_FILE}, so nothing to report; `tupe glue` makes it")
-    records = [
-        from_mapping(Record, json.loads(file.read_text(encoding="utf-8")), str(file))
-        for file in files
-    ]
+    found = {file: read_settings(file) for file in files}
+    for folder in _begun(workdir):
+        _check_fits(found[folder / CONFIG_FILE], found[_begun(workdir)[0] / CONFIG_FILE], folder)
+    records = [from_mapping(Record, settings, str(file)) for file, settings in found.items()]
     return max(records, key=lambda record: sum(map(len, plan(record.config).values())))
 
 

@@ -167,8 +167,8 @@ def _train_group(
     while True:
         if step in schedule.evaluations and evaluated() < step:
             evaluate()
-            if time.monotonic() - saved_at >= config.save_seconds:
-                save()
+        if step > 0 and time.monotonic() - saved_at >= config.save_seconds:
+            save()
         if step == schedule.total_steps or stop.requested:
             break
         state, loss_T = programs.train(state, choices, batches(step))

@@ -40,9 +40,13 @@ def plan_groups(workdir: Path, trials: Sequence[Trial], at_once: int, devices: i
     More trials than devices come in multiples of the devices, so that each has as many.
     """
     unfinished = [trial for trial in trials if read_result(trial, workdir) is None]
+    begun_groups = _begun(workdir)
+    for group in begun_groups:  # killed after its last result was written
+        if all(read_result(trial, workdir) is not None for trial in group.trials):
+            group.end()
     groups = [
         group
-        for group in _begun(workdir)
+        for group in begun_groups
         if set(group.trials) <= set(trials) and not set(group.trials).isdisjoint(unfinished)
     ]
     begun = {trial for group in groups for trial in group.trials}

@@ -4,6 +4,7 @@ Predictions are class numbers, or scores where the task is regression. Where a m
 it is what scikit-learn and SciPy return: 0 for F1 and Matthews, NaN for the correlations.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,6 +52,8 @@ def spearman(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 def _correlation(
     function: Callable[..., Any], predictions: NDArray[Any], labels: NDArray[Any]
 ) -> float:
+    if len(labels) < 2:
+        return math.nan
     with warnings.catch_warnings():  # of constant input, which a model may well predict at first
         warnings.simplefilter("ignore", stats.ConstantInputWarning)
         warnings.simplefilter("ignore", stats.NearConstantInputWarning)

@@ -74,8 +74,6 @@ def finetune(
         "task": {"name": task.name, "rows": data.digest},
         "pretrained": {"fingerprint": 0 if config.from_scratch else pretrained.fingerprint},
     }
-    workdir.mkdir(parents=True, exist_ok=True)
-    check_begun_with(workdir, begun_with, FREE)
 
     # ------------------------------------------------------------------ programs
     schedule = Schedule(
@@ -89,6 +87,9 @@ def finetune(
         batch_size=config.batch_size,
         rows_per_epoch=len(data.train),
     )
+    # Not before: settings that were refused bind nobody.
+    workdir.mkdir(parents=True, exist_ok=True)
+    check_begun_with(workdir, begun_with, FREE)
     devices = jax.local_devices()
 
     @functools.cache  # groups of one size share their compiled programs
@@ -139,7 +140,7 @@ def _encode(
     if config.length > min(limits, default=config.length):
         raise UserError(
             f"rows of finetune.length={config.length} tokens are more than the model's "
-            f"position.max_length={min(limits)}; set --config.length={min(limits)}"
+            f"position.max_length={min(limits)}; set the config's length to {min(limits)}"
         )
 
     def rows(examples: Sequence[Example]) -> Rows:

@@ -186,7 +186,7 @@ def _own(path: Path, dev: Sequence[Path], columns: str | None, regression: bool)
     if columns is None:
         raise UserError(f"{path}: say what is in it, such as --columns=sentence1,sentence2,label")
     names = [name.strip() for name in columns.split(",")]
-    if len(names) not in (2, 3) or not all(names):
+    if len(names) not in (2, 3) or not all(names) or len(set(names)) < len(names):
         raise UserError(
             f"--columns={columns}: name one or two columns of text, then the label's, such as "
             "sentence,label"
@@ -195,13 +195,24 @@ def _own(path: Path, dev: Sequence[Path], columns: str | None, regression: bool)
         raise UserError(f"{path}: give one file to evaluate on, such as --dev=dev.tsv")
     layout = Columns(names[0], names[1] if len(names) == 3 else None, names[-1])
     form = TsvFormat(layout, None if regression else _own_classes(path, layout))
+    train = read_tsv(path, form)
     return FinetuneTask(
-        name=path.name.partition(".")[0],
+        name=_own_name(path),
         classes=form.classes,
         metrics=("pearson", "spearman") if regression else ("accuracy", "matthews"),
-        train=read_tsv(path, form),
+        # A model begins near 0 and moves in small steps: scores of 20 to 35 it would never reach.
+        score_scale=(max(abs(e.label) for e in train) or 1.0) if regression else 1.0,
+        train=train,
         dev={"dev": read_tsv(dev[0], form)},
     )
+
+
+def _own_name(path: Path) -> str:
+    """That of the file, or of its folder if it is called train; never that of a task we know."""
+    name = path.name.partition(".")[0]
+    if name in ("train", "training"):
+        name = path.absolute().parent.name or name
+    return f"own_{name}" if name in KNOWN_TASKS else name
 
 
 def _own_classes(path: Path, columns: Columns) -> tuple[str, ...]:

@@ -72,6 +72,9 @@ class TrialResult:
 
 def trials_of(learning_rates: Sequence[float], seeds: Sequence[int]) -> list[Trial]:
     """Every learning rate with every seed."""
+    for name, values in (("learning rate", learning_rates), ("seed", seeds)):
+        if len(set(values)) < len(values):
+            raise UserError(f"a {name} is given twice in {', '.join(map(str, values))}")
     return [Trial(rate, seed) for rate in learning_rates for seed in seeds]
 
 

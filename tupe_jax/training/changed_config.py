@@ -35,9 +35,18 @@ def check_begun_with(
     """Note the config of a new work directory; one that was begun must have been with the same."""
     file = workdir / CONFIG_FILE
     if file.exists():
-        check_unchanged(json.loads(file.read_text(encoding="utf-8")), config, free)
+        check_unchanged(read_settings(file), config, free)
     with complete_file(file) as unfinished:
         unfinished.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """What a work directory was begun with."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}); restore a copy") from None
+    return found
 
 
 def check_unchanged(
