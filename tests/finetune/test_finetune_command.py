@@ -50,11 +50,11 @@ def calm(arguments, tmp_path_factory):
     return workdir
 
 
-def test_best_and_last_of_each_trial_are_told(arguments, calm, capsys):
+def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys):
     assert cli.main([*arguments, f"--workdir={calm}"]) == 0, "finished already"
     out = capsys.readouterr().out
     for trial in ("lr0.001-seed0", "lr0.001-seed1"):
-        assert f"train, {trial}:\n  best, epoch" in out
+        assert f"{own_files.name}, {trial}:\n  best, epoch" in out
     assert out.count("last, epoch 2: dev accuracy") == 2
 
 
