@@ -106,3 +106,8 @@ def test_scores_in_single_precision_are_not_summed_in_it():
     predictions = (labels + rng.normal(size=2000)).astype(np.float32)
     exact = np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1]
     assert METRICS["pearson"](predictions, labels) == pytest.approx(exact, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+def test_a_single_score_has_no_correlation(name):
+    assert np.isnan(METRICS[name](np.array([0.5]), np.array([1.0])))

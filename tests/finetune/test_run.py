@@ -14,7 +14,15 @@ from tupe_jax.config import OptimizerConfig
 from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.group import Schedule, best_of
-from tupe_jax.finetune.trial import Evaluation, Trial, read_result, trials_of, write_result
+from tupe_jax.finetune.groups import plan_groups
+from tupe_jax.finetune.trial import (
+    Evaluation,
+    Trial,
+    TrialResult,
+    read_result,
+    trials_of,
+    write_result,
+)
 from tupe_jax.pretrained import load_pretrained
 
 
@@ -105,6 +113,17 @@ def test_a_group_goes_on_together_and_gives_what_its_trials_give_alone(
     for ours, theirs in zip(results, finished[1], strict=True):
         for one, other in zip(ours.evaluations, theirs.evaluations, strict=True):
             assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
+
+
+def test_a_group_that_was_killed_after_its_last_result_leaves_no_checkpoints(tmp_path):
+    [group] = plan_groups(tmp_path, [ONE], at_once=1, devices=1)
+    group.begin()
+    assert plan_groups(tmp_path, [ONE], at_once=1, devices=1) == [group]
+    evaluation = Evaluation(1, 1.0, {"dev": {"accuracy": 0.5}}, 0.7)
+    (tmp_path / ONE.name).mkdir()
+    write_result(TrialResult(ONE, (evaluation,), evaluation), tmp_path)
+    assert plan_groups(tmp_path, [ONE], at_once=1, devices=1) == []
+    assert not group.folder.exists()
 
 
 def test_settings_that_were_refused_bind_nobody(model_folder, task, tmp_path):

@@ -224,8 +224,9 @@ def read_record(workdir: Path) -> Record:
     if not files:
         raise UserError(f"{workdir}: no {CONFIG_FILE}, so nothing to report; `tupe glue` makes it")
     found = {file: read_settings(file) for file in files}
-    for folder in _begun(workdir):
-        _check_fits(found[folder / CONFIG_FILE], found[_begun(workdir)[0] / CONFIG_FILE], folder)
+    begun = _begun(workdir)
+    for folder in begun[1:]:
+        _check_fits(found[folder / CONFIG_FILE], found[begun[0] / CONFIG_FILE], folder)
     records = [from_mapping(Record, settings, str(file)) for file, settings in found.items()]
     return max(records, key=lambda record: sum(map(len, plan(record.config).values())))
 
