@@ -46,7 +46,7 @@ def settings(corpus, *, reader="prepared", **overrides):
         "model.vocab_size": PIECES,
         "model.hidden_size": 32,
         "model.mlp_size": 64,
-        "model.num_layers": 2,
+        "model.num_layers": 1,
         "model.dropout": 0.1,
         "model.attention_dropout": 0.1,
         "position.max_length": LENGTH,
