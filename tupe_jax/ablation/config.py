@@ -156,7 +156,7 @@ def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate
 
 
 def ablation_config(values: ConfigDict) -> AblationConfig:
-    """The checked config of a study; tasks may be written as one text, `builtin_nli,builtin_sst`."""
+    """The checked config of a study; tasks may be one text, `builtin_nli,builtin_sst`."""
     sections = values.to_dict()
     downstream = sections["downstream"]
     downstream["tasks"] = [

@@ -60,7 +60,7 @@ class RunRecord:
     seed: int
     learning_rate: float
     settings: Mapping[str, Any]
-    """All that decided on the run, by full name, such as `pretrain.train.steps`."""
+    """All that decided on the run, by section: `pretrain`, `downstream`, `measure`."""
     data: str
     """A digest of vocabulary and rows: runs on other text do not belong into one table."""
     parameters: int
@@ -84,6 +84,11 @@ class RunRecord:
     pairs: Mapping[str, PairScore] = field(default_factory=dict)
     """By phenomenon; `all` is all of them."""
     matrices_LxHxNxN: Matrices | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether this is a whole run, not one for tuning."""
+        return bool(self.measures)
 
     @property
     def final_loss(self) -> float:
