@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"
@@ -76,12 +77,13 @@ def position_matrices(
     rows = -(-len(panels_NxSxS) // columns)
     figure = new_figure(2.1 * columns + 1.5, 2.2 * rows + 0.7)
     grid: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    lowest, highest = _powers_of_two_around(panels_NxSxS)
+    lowest, highest = powers_of_two_around(panels_NxSxS)
     for panel in grid.flat[len(panels_NxSxS) :]:
         panel.set_axis_off()
     for number, (panel, matrix_SxS) in enumerate(zip(grid.flat, panels_NxSxS, strict=False)):
-        exponent_SxS = np.log2(np.maximum(matrix_SxS, 1e-30))  # an infinity would not be drawn
-        image = panel.imshow(exponent_SxS, vmin=lowest, vmax=highest, cmap="viridis")
+        image = panel.imshow(
+            exponents_of_two(matrix_SxS), vmin=lowest, vmax=highest, cmap="viridis"
+        )
         layer, head = divmod(number, heads)
         name = f"layer {layer + 1}, head {head + 1}" if by_layer else f"head {head + 1}"
         panel.set_title(name, fontsize=10)
@@ -93,8 +95,7 @@ def position_matrices(
     bar = figure.colorbar(
         image, ax=grid, shrink=0.9, aspect=30, pad=0.02, extend="min" if clipped else "neither"
     )
-    powers = range(lowest, highest + 1)
-    bar.set_ticks(powers, labels=[f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in powers])
+    mark_powers(bar, lowest, highest)
     bar.ax.tick_params(labelsize=8)
     bar.set_label("attention (1x is even)", fontsize=10)
     save_figure(figure, path)
@@ -105,11 +106,23 @@ def _columns(panels: int) -> int:
     return panels if panels <= 4 else min((4, 5, 6), key=lambda columns: -panels % columns)
 
 
-def _powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
+def exponents_of_two(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms to the base of two; of zero a very small one, for an infinity is not drawn."""
+    exponents: NDArray[np.float64] = np.log2(np.maximum(weights, 1e-30))
+    return exponents
+
+
+def powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
     """Exponents for the ends of a scale: at least 1/2 to 2, and not below 1/16."""
     highest = max(1, math.ceil(math.log2(values.max())))
     lowest = math.floor(math.log2(max(values.min(), 2.0**-4)))
     return min(-1, lowest), highest
+
+
+def mark_powers(bar: "Colorbar", lowest: int, highest: int) -> None:
+    """Ticks of a scale of exponents of two, written as the weights they stand for."""
+    powers = range(lowest, highest + 1)
+    bar.set_ticks(powers, labels=[f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in powers])
 
 
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
