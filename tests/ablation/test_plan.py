@@ -1,5 +1,6 @@
 """Which runs there are, and whose they are."""
 
+import functools
 import math
 from collections import Counter
 
@@ -11,16 +12,17 @@ from tupe_jax.ablation.plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.config import POSITION_VARIANTS
 from tupe_jax.finetune.glue import Shard
 
-studies = st.builds(
-    lambda variants, seeds, rates: small_study(
+
+@functools.cache
+def study_of(variants, seeds, rates):
+    return small_study(
         list(POSITION_VARIANTS)[:variants],
         seeds=tuple(range(seeds)),
         learning_rates=tuple(10.0**-n for n in range(1, rates + 1)),
-    ),
-    st.integers(1, 6),
-    st.integers(1, 3),
-    st.integers(1, 3),
-)
+    )
+
+
+studies = st.builds(study_of, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
 
 
 @given(studies, st.integers(1, 14))

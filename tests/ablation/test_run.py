@@ -83,7 +83,7 @@ def test_a_single_rate_needs_no_tuning(tmp_path):
     assert [is_tuning for _, is_tuning in lab.done] == [False] * 4
 
 
-@pytest.mark.parametrize("runs", range(8))
+@pytest.mark.parametrize("runs", [0, 3, 6])
 def test_a_killed_study_goes_on_to_the_same_table_and_repeats_nothing(tmp_path, runs):
     whole = Lab(small_study(), tmp_path / "whole")
     (tmp_path / "whole").mkdir()
@@ -126,8 +126,7 @@ def test_a_shard_says_what_it_waits_for(tmp_path):
     first, second = (Lab(config, tmp_path) for _ in range(2))
     with pytest.raises(StartAgainError) as error:
         second.run(Shard(1, 2))
-    assert "2 runs wait for learning rates" in str(error.value)
-    assert "bert_a, seed 0, learning rate 0.001" in str(error.value)
+    assert "have finished bert_a, seed 0, learning rate 0.001: run those" in str(error.value)
     assert "0.01" not in str(error.value)  # that one is done
     assert first.run(Shard(0, 2))
     assert second.run(Shard(1, 2))

@@ -78,7 +78,6 @@ def _waits_for(config: AblationConfig, workdir: Path, waiting: Sequence[Unit]) -
         if read_run(config, workdir, key) is None
     ]
     return (
-        f"{len(waiting)} runs wait for learning rates that other shards are to find: "
-        f"{'; '.join(missing)}. When those have run (or their folders are copied here), start this "
-        "again"
+        f"learning rates are chosen when other shards have finished {'; '.join(missing)}: run "
+        "those (or copy their folders here), then start this again"
     )
