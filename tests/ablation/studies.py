@@ -1,134 +1,68 @@
-"""Studies that were never run: records as runs would leave them, from a few curves and numbers."""
+"""Studies and records for tests, of models that nobody trains."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tupe_jax.ablation.collect import Collected, run_settings
+from tupe_jax.ablation.collect import run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.ablation.plan import RunKey, plan
 from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
-from tupe_jax.config import EvalConfig
-from tupe_jax.lab.head_kinds import kinds_of
-from tupe_jax.lab.intervals import bootstrap, wilson
-from tupe_jax.lab.position_attention import PositionAttention
+from tupe_jax.config import CheckpointConfig, DataConfig, EvalConfig, TrainConfig
+from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.recipes import from_config_dict, recipe
-from tupe_jax.training.pictures import attention_by_position
 
-SIX = (
-    Variant("BERT-A", "bert_a"),
-    Variant("BERT-R", "bert_r"),
-    Variant("BERT-A^d", "bert_a_d"),
-    Variant("TUPE-A-tie-cls", "tupe_a_tie_cls"),
-    Variant("TUPE-A", "tupe_a"),
-    Variant("TUPE-R", "tupe_r"),
-)
-PROBES = ("Shuffle-3", "Shuffle-4", "Shuffle-5", "Shuffle-6", "Random", "Shuffle-SR")
-PHENOMENA = ("agreement", "word order", "case", "all", "same words")
+PIECES = 300
 
 
-def study_config(
-    variants: Sequence[Variant] = SIX,
-    *,
-    seeds: Sequence[int] = (0, 1, 2),
-    learning_rates: Sequence[float] = (2e-3,),
-    tasks: Sequence[str] = ("builtin_nli", "builtin_sst"),
-    probed: bool = True,
-    length: int = 12,
-) -> AblationConfig:
+def small_study(
+    names=("bert_a", "tupe_a"), *, seeds=(0, 1), learning_rates=(1e-3, 1e-2), **settings
+):
+    """A study of one layer, 16 wide, on the built-in corpus."""
     pretrain = from_config_dict(recipe("bert_a", "tiny"))
-    return AblationConfig(
-        tuple(variants),
-        seeds=tuple(seeds),
-        learning_rates=tuple(learning_rates),
-        pretrain=replace(pretrain, eval=EvalConfig(every=30, rows=512)),
-        downstream=DownstreamConfig(tasks=tuple(tasks)),
-        measure=MeasureConfig(length=length, probe_task=tasks[0] if probed else ""),
+    model = replace(
+        pretrain.model, vocab_size=PIECES, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32
     )
+    parts = {
+        "pretrain": replace(
+            pretrain,
+            model=model,
+            data=DataConfig(task="builtin:400", cleaning="none", length=16),
+            train=TrainConfig(steps=4, batch_size=8, log_every=2),
+            eval=EvalConfig(every=2, rows=16),
+            checkpoint=CheckpointConfig(every=2, keep=1, keep_best=False),
+        ),
+        "downstream": DownstreamConfig(
+            tasks=("builtin_sst",),
+            train_examples=32,
+            dev_examples=16,
+            finetune=FinetuneConfig(length=16, epochs=1, batch_size=16, keep_weights=False),
+        ),
+        "measure": MeasureConfig(length=12, words=2, minimal_pairs=2),
+    }
+    variants = tuple(Variant(name, name) for name in names)
+    return AblationConfig(variants, seeds, learning_rates, **{**parts, **settings})
 
 
-def collected_of(
-    config: AblationConfig, *, missing: int = 0, diverged: Sequence[tuple[str, int]] = ()
-) -> Collected:
-    """All runs of a study but the last `missing`; later variants are better."""
-    units = plan(config)
-    there = units[: len(units) - missing]
-    runs = {variant.name: {} for variant in config.variants}
-    tuning = {variant.name: {} for variant in config.variants}
-    for unit in there:
-        rate = unit.learning_rate or config.learning_rates[0]
-        key = RunKey(unit.variant, unit.seed, rate)
-        record = record_of(config, key)
-        if unit.is_tuning:
-            tuning[unit.variant][rate] = replace(record, measures={})
-        elif (unit.variant, unit.seed) in diverged:
-            runs[unit.variant][unit.seed] = replace(record, diverged=True, measures={})
-        else:
-            runs[unit.variant][unit.seed] = record
-    return Collected(config, runs, tuning, tuple(units[len(units) - missing :]))
-
-
-def record_of(config: AblationConfig, key: RunKey) -> RunRecord:
-    number = [variant.name for variant in config.variants].index(key.variant)
-    rng = np.random.default_rng([number, key.seed])
-    matrices = _matrices(config, number, rng)
-    found = PositionAttention("identical words", matrices)
-    tasks = config.downstream.tasks
-    pairs = range(config.measure.minimal_pairs and 1)
-    return RunRecord(
-        variant=key.variant,
-        seed=key.seed,
-        learning_rate=key.learning_rate,
-        settings=run_settings(config, key),
-        data="text",
-        parameters=200_000 + 1000 * number,
-        tokens_per_step=config.pretrain.train.batch_size * config.pretrain.data.length,
-        validation=_curve(config, number + 3 * math.log10(key.learning_rate / 2e-3), rng),
-        source=found.source,
-        measures=found.measures_of_mean(),
-        by_head={
-            name: tuple(map(tuple, values.tolist()))
-            for name, values in found.measures_LxH().items()
-        },
-        kinds=tuple(map(tuple, kinds_of(matrices))),
-        scores={
-            task: TaskScore("accuracy", score, score - 0.01)
-            for task in tasks
-            for score in [0.6 + 0.03 * number + 0.02 * rng.standard_normal()]
-        },
-        probes={name: _probe(name, rng) for name in PROBES if config.measure.probe_task},
-        pairs={name: _pairs(number, rng) for name in PHENOMENA for _ in pairs},
-        matrices_LxHxNxN=matrices,
-    )
-
-
-def _curve(config, advantage, rng):
-    steps, every = config.pretrain.train.steps, config.pretrain.eval.every
-    slow = 0.5 * math.exp(-0.25 * advantage + 0.05 * rng.standard_normal())
-    return tuple(
-        (step, 3.5 + 4 * math.exp(-step / steps / slow) + 0.01 * rng.standard_normal())
-        for step in range(every, steps + 1, every)
-    )
-
-
-def _matrices(config, number, rng):
-    n = config.measure.length
-    model = config.pretrain.model
-    place = np.arange(n)
-    offset = place[None, :] - place[:, None]
-    shape = (model.num_layers, model.num_heads, 1, 1)
-    decay, shift = 0.05 * (number + 1) * rng.random(shape), 3 * rng.standard_normal(shape)
-    return attention_by_position(-decay * (offset - shift) ** 2).astype(np.float32)
-
-
-def _probe(name, rng):
-    change = 0.75 if name == "Shuffle-SR" else 0.08
-    delta = bootstrap(-(rng.random(200) < change).astype(float))
-    return ProbeScore(0.8 + delta.estimate, delta.estimate, delta.low, delta.high, 200)
-
-
-def _pairs(number, rng):
-    found = wilson((rng.random(100) < 0.5 + 0.05 * number).astype(float))
-    return PairScore(found.estimate, found.low, found.high, 100)
+def record_of(config, key, *, loss=3.0, is_tuning=False, **changes):
+    """What a run may have left."""
+    measured = {
+        "source": "identical words",
+        "measures": {"locality": 0.25, "symmetry": 0.5, "mirror_symmetry": 0.75},
+        "by_head": {"locality": ((0.125, 0.375),)},
+        "kinds": (("local", "broad"),),
+        "scores": {"builtin_sst": TaskScore("accuracy", best=0.75, last=0.5)},
+        "probes": {"Random": ProbeScore(0.5, -0.25, -0.375, -0.125, rows=40)},
+        "pairs": {"all": PairScore(0.625, 0.5, 0.75, pairs=30)},
+        "matrices_LxHxNxN": np.full((1, 2, 4, 4), 0.25, np.float32),
+    }
+    settings = {
+        "variant": key.variant,
+        "seed": key.seed,
+        "learning_rate": key.learning_rate,
+        "settings": run_settings(config, key),
+        "data": "the same",
+        "parameters": 1000,
+        "tokens_per_step": 128,
+        "validation": ((2, loss + 1), (4, loss)),
+    }
+    return RunRecord(**{**settings, **({} if is_tuning else measured), **changes})

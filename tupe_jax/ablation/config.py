@@ -143,6 +143,10 @@ def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate
         model=replace(shared.model, position=position),
         optimizer=replace(shared.optimizer, peak_learning_rate=learning_rate),
     )
+    return _with_settings(config, variant) if variant.settings else config
+
+
+def _with_settings(config: Config, variant: Variant) -> Config:
     values = to_config_dict(config)
     for setting, value in variant.settings.items():
         *sections, name = setting.split(".")

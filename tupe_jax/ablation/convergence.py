@@ -8,7 +8,7 @@
 
 A seed that never reaches the goal has no steps, and then there is no speed-up either: a mean over
 the others would flatter. A curve that is below the goal at its first evaluation counts with that
-one's step, so that the speed-up is then at least what it says. Noise makes a first crossing early;
+one's step, and the speed-up is a bound: at least that much. Noise makes a first crossing early;
 validation on the same rows each time leaves little of it. Steps are not seconds: what a step costs
 is another question.
 
@@ -37,8 +37,10 @@ class SpeedUp:
     steps: tuple[float | None, ...]
     """By seed; None: never reached."""
     interval: tuple[float, float] | None
-    """Of the ratio; None if a side has one seed only, or if some seed of the first does not reach
-    the final loss of some seed of the other."""
+    """Of the ratio; None if that is a bound, if a side has one seed only, or if some seed of the
+    first does not reach the final loss of some seed of the other."""
+    is_bound: bool
+    """The ratio is at least what it says: a seed was at the goal when it was first evaluated."""
 
     @property
     def reached(self) -> tuple[float, ...]:
@@ -60,8 +62,10 @@ def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedU
     finals = [float(curve_Ex2[curve_Ex2[:, 0] == last_step, 1][0]) for curve_Ex2 in theirs]
     goal_steps = first_crossing(their_mean_Ex2, goal)
     steps = tuple(first_crossing(curve_Ex2, goal) for curve_Ex2 in mine)
-    interval = None if goal_steps is None else _interval(mine, goal, finals, goal_steps)
-    return SpeedUp(float(goal), goal_steps, steps, interval)
+    is_bound = any(_begins_at(curve_Ex2, goal) for curve_Ex2 in mine)
+    known = goal_steps is not None and not is_bound
+    interval = _interval(mine, goal, finals, goal_steps) if known else None
+    return SpeedUp(float(goal), goal_steps, steps, interval, is_bound)
 
 
 def first_crossing(curve: ArrayLike, goal: float) -> float | None:

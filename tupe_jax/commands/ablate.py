@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.config import ablation_config
+    from tupe_jax.ablation.perform import open_study
     from tupe_jax.ablation.run import begin, run_shard
     from tupe_jax.config_files import load_config
     from tupe_jax.finetune.glue import Shard
@@ -50,7 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     begin(config, workdir)
     with StopSignal() as stop:
         try:
-            finished = run_shard(config, workdir, shard, stop, lambda: _write(config, workdir))
+            finished = run_shard(
+                config,
+                workdir,
+                shard,
+                lambda: open_study(config, workdir, stop),
+                stop,
+                after_run=lambda: _write(config, workdir),
+            )
         except StopBeforeTraining:
             finished = False
     if not finished:
