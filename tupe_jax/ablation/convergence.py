@@ -37,8 +37,8 @@ class SpeedUp:
     steps: tuple[float | None, ...]
     """By seed; None: never reached."""
     interval: tuple[float, float] | None
-    """Of the ratio; None if that is a bound, if a side has one seed only, or if some seed of the
-    first does not reach the final loss of some seed of the other."""
+    """Of the ratio; None if a side has one seed only, or if some seed of the first does not reach
+    the final loss of some seed of the other, or is there at its first evaluation."""
     is_bound: bool
     """The ratio is at least what it says: a seed was at the goal when it was first evaluated."""
 
@@ -63,8 +63,7 @@ def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedU
     goal_steps = first_crossing(their_mean_Ex2, goal)
     steps = tuple(first_crossing(curve_Ex2, goal) for curve_Ex2 in mine)
     is_bound = any(_begins_at(curve_Ex2, goal) for curve_Ex2 in mine)
-    known = goal_steps is not None and not is_bound
-    interval = _interval(mine, goal, finals, goal_steps) if known else None
+    interval = None if goal_steps is None else _interval(mine, goal, finals, goal_steps)
     return SpeedUp(float(goal), goal_steps, steps, interval, is_bound)
 
 
@@ -84,6 +83,11 @@ def first_crossing(curve: ArrayLike, goal: float) -> float | None:
     return max(1.0, float(step))  # an evaluation before training would make ratios infinite
 
 
+def _begins_at(curve_Ex2: NDArray[np.float64], goal: float) -> bool:
+    """Whether the first evaluation is down at the goal: the crossing was before it, or at it."""
+    return math.isfinite(goal) and curve_Ex2[0, 1] <= goal
+
+
 def mean_curve(curves: Sequence[ArrayLike]) -> NDArray[np.float64]:
     """The mean over seeds, at the steps at which all were evaluated."""
     each = _curves(curves)
@@ -101,7 +105,8 @@ def _interval(
 ) -> tuple[float, float] | None:
     seeds, goals = len(curves), len(finals)
     crossings = [[first_crossing(curve_Ex2, g) for g in (goal, *finals)] for curve_Ex2 in curves]
-    if min(seeds, goals) < 2 or any(None in row for row in crossings):
+    at_once = any(_begins_at(curve_Ex2, max(finals)) for curve_Ex2 in curves)
+    if min(seeds, goals) < 2 or at_once or any(None in row for row in crossings):
         return None
     log_steps = np.log(np.array(crossings, np.float64))
     at_goal_I, mean_at_J = log_steps[:, 0], log_steps[:, 1:].mean(0)

@@ -26,7 +26,7 @@ p { max-width: 46rem; margin: .5rem 0; }
 .lead, .not, figcaption, dt { color: var(--soft); }
 .not::before { content: "What it does not show. "; font-weight: 600; }
 .note { background: var(--mark); border-left: 4px solid var(--mark-edge); padding: .6rem .9rem;
-  border-radius: 4px; max-width: none; }
+  border-radius: 4px; margin: .7rem 0; }
 .note ul { margin: .3rem 0; padding-left: 1.2rem; }
 nav { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .92rem; margin: .8rem 0; }
 a { color: var(--c0); }
@@ -34,10 +34,12 @@ a { color: var(--c0); }
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 18.5rem), 1fr)); }
 figure { margin: 0; padding: .8rem; background: var(--card); border-radius: 8px; min-width: 0; }
 figure > svg { display: block; width: 100%; height: auto; color: var(--ink); }
+svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figure > svg text, .legend svg text { font-family: inherit !important; }
 figcaption { font-size: .9rem; line-height: 1.4; margin-top: .4rem; }
 figcaption b { color: var(--ink); }
-figcaption.above { margin: 0 0 .4rem; }
+.above { margin: 0 0 .4rem; }
+.above span { display: block; }
 .scale { max-width: 30rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.2rem; margin: .6rem 0; padding: 0;
   list-style: none; font-size: .92rem; }
@@ -61,6 +63,7 @@ dd { margin: 0; min-width: 0; overflow-wrap: anywhere; }
 @media (max-width: 36rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin: 0 0 .5rem; } }
 code, pre { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, monospace; font-size: .86em; }
 pre { background: var(--card); padding: .8rem; border-radius: 8px; overflow-x: auto; }
+pre.wrapped { white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin: .8rem 0; }
 summary { cursor: pointer; }
 @media print { body { max-width: none; padding: 0; background: #fff; font-size: 11px; }
@@ -100,11 +103,34 @@ def table(
     return element("div", whole, css="wide words" if of_words else "wide")
 
 
-def figure(svg: str, caption: Content, *, above: bool = False) -> Html:
-    """A drawing with what is to be said of it."""
-    if above:
-        return element("figure", element("figcaption", caption, css="above"), Html(svg))
+def figure(svg: str, caption: Content) -> Html:
+    """A drawing, and below it what is to be said of it."""
     return element("figure", Html(svg), element("figcaption", caption))
+
+
+def named_figure(name: str, about: str, svg: str) -> Html:
+    """One drawing of many that are alike, under its name."""
+    above = element("figcaption", element("b", name), element("span", about), css="above")
+    return element("figure", above, Html(svg))
+
+
+def cards(figures: Iterable[Html]) -> Html:
+    """As many beside one another as there is room for."""
+    return element("div", *figures, css="grid")
+
+
+def how_to_read(text: str) -> Html:
+    return element("p", text)
+
+
+def not_shown(text: str) -> Html:
+    """What a reader might take from it, and should not."""
+    return element("p", text, css="not")
+
+
+def folded(title: str, *contents: Html) -> Html:
+    """To be opened by those who want it."""
+    return element("details", element("summary", title), *contents)
 
 
 def facts(pairs: Iterable[tuple[str, Content]]) -> Html:

@@ -21,8 +21,8 @@ from tupe_jax.training.pictures import (
     GREY,
     ORANGE,
     exponents_of_two,
-    mark_powers,
     new_figure,
+    power_names,
     powers_of_two_around,
 )
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY)
-_MARKERS, _DASHES = "os^DvPX", ("-", "--", ":")
+_MARKERS, _DASHES = "os^Dv<>", ("-", "--", ":")
 _INK, _GRID, _PAPER = "#1b1b1c", "#e4e4e5", "#fefefe"
 _IN_THE_PAGE = {
     _INK: "currentColor",
@@ -110,7 +110,7 @@ def loss_curves(
     axes.set_xlabel("step")
     axes.set_ylabel("validation loss, nats")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
-    axes.xaxis.get_major_locator().set_params(nbins=6, integer=True)
+    axes.locator_params(axis="x", nbins=6, integer=True)
     axes.margins(x=0.02)
     return _svg(figure, name, "validation loss of each variant by step")
 
@@ -147,13 +147,13 @@ def dots(
         )
         axes.plot([centre], [row], **look.marks, markersize=7)
     if line is not None:
-        axes.axvline(line, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axes.axvline(line, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(values)), [_short(variant) for variant in values])
     axes.set_ylim(len(values) - 0.4, -0.6)
     if limits is not None:
         axes.set_xlim(*limits)
     axes.margins(x=0.06)
-    axes.xaxis.get_major_locator().set_params(nbins=5)
+    axes.locator_params(axis="x", nbins=5)
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -178,8 +178,7 @@ def scatter(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.margins(0.08)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.get_major_locator().set_params(nbins=5)
+    axes.locator_params(nbins=5)
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     return _svg(figure, name, f"{y_label} against {x_label}")
 
@@ -218,21 +217,20 @@ def head_matrices(
 
 def attention_scale(scale: tuple[int, int], name: str) -> str:
     """What the colours of `head_matrices` mean."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    figure = new_figure(4.2, 0.55)
+    lowest, highest = scale
+    figure = new_figure(3.8, 0.45)
     axes = figure.add_subplot()
-    bar = figure.colorbar(
-        ScalarMappable(Normalize(*scale), "viridis"),
-        cax=axes,
-        orientation="horizontal",
-        extend="min",
+    axes.imshow(
+        np.linspace(lowest, highest, 128)[None],
+        cmap="viridis",
+        aspect="auto",
+        extent=(lowest, highest, 0, 1),
     )
-    mark_powers(bar, *scale)
+    _, *names = power_names(lowest, highest)
+    axes.set_xticks(range(lowest, highest + 1), [f"≤ 1/{2**-lowest}", *names])
+    axes.set_yticks([])
     axes.tick_params(colors=_INK, labelsize=9, length=2)
-    bar.outline.set_visible(False)
-    bar.solids.set_edgecolor("face")
+    axes.spines[:].set_visible(False)
     return _svg(figure, name, "the colours of attention relative to even attention")
 
 
@@ -267,7 +265,7 @@ def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
     axes.tick_params(colors=_INK, labelsize=10, length=3)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_color(_INK)
-        axis.label.set_size(10)
+        axis.label.set_fontsize(10)
     return figure, axes
 
 
@@ -283,7 +281,8 @@ def _svg(figure: "Figure", name: str, about: str) -> str:
     text = out.getvalue()
     text = text[text.index("<svg") :]
     body = text[text.index(">") + 1 :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    # Style rules inside would be rules for the whole page; it has those that are needed.
+    body = re.sub(r"<(metadata|style)\b.*?</\1>", "", body, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
     body = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)

@@ -6,30 +6,25 @@ from dataclasses import asdict
 
 from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.finished import Finished
 from tupe_jax.ablation.page import (
     Content,
     Html,
     Section,
     element,
     facts,
+    folded,
     from_markdown,
     page,
     table,
 )
 from tupe_jax.ablation.plan import Unit
 from tupe_jax.ablation.record import RunRecord
-from tupe_jax.ablation.report_sections import (
-    Finished,
-    attention,
-    convergence,
-    losses,
-    minimal_pairs,
-    probes,
-    structure_and_scores,
-)
+from tupe_jax.ablation.report_order import minimal_pairs, probes
+from tupe_jax.ablation.report_positions import attention, structure_and_scores
+from tupe_jax.ablation.report_training import convergence, losses
 from tupe_jax.ablation.table import markdown
 
-REPORT_FILE = "report.html"
 _MOST_LISTED = 12
 
 
@@ -71,7 +66,7 @@ def _warnings(collected: Collected) -> Iterator[Html]:
             listed.append(element("li", f"and {len(missing) - _MOST_LISTED} more"))
         yield element(
             "div",
-            element("b", f"Not finished: {len(missing)} runs are still to come. "),
+            element("b", f"Not finished, runs still to come: {len(missing)}. "),
             "All below is of the runs that are there; the same command goes on.",
             element("ul", *listed),
             css="note",
@@ -80,8 +75,8 @@ def _warnings(collected: Collected) -> Iterator[Html]:
     if diverged:
         yield element(
             "div",
-            element("b", f"Diverged: {len(diverged)} runs. "),
-            "They are in no plot, and no loss of theirs is a goal for others.",
+            element("b", f"Diverged: {len(diverged)}. "),
+            "In no plot and no comparison of steps; the table says inf.",
             element("ul", *(element("li", _run(record)) for record in diverged)),
             css="note",
         )
@@ -102,14 +97,10 @@ def _what_was_run(config: AblationConfig, command: str) -> Section:
         "run",
         "What was run",
         [
-            element("pre", element("code", command)),
+            element("pre", element("code", command), css="wrapped"),
             facts(_settings(config)),
             _variants(config),
-            element(
-                "details",
-                element("summary", "All settings"),
-                element("pre", element("code", everything)),
-            ),
+            folded("All settings", element("pre", element("code", everything))),
         ],
     )
 

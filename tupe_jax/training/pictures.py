@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colorbar import Colorbar
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"
@@ -95,7 +94,7 @@ def position_matrices(
     bar = figure.colorbar(
         image, ax=grid, shrink=0.9, aspect=30, pad=0.02, extend="min" if clipped else "neither"
     )
-    mark_powers(bar, lowest, highest)
+    bar.set_ticks(range(lowest, highest + 1), labels=power_names(lowest, highest))
     bar.ax.tick_params(labelsize=8)
     bar.set_label("attention (1x is even)", fontsize=10)
     save_figure(figure, path)
@@ -119,10 +118,9 @@ def powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
     return min(-1, lowest), highest
 
 
-def mark_powers(bar: "Colorbar", lowest: int, highest: int) -> None:
-    """Ticks of a scale of exponents of two, written as the weights they stand for."""
-    powers = range(lowest, highest + 1)
-    bar.set_ticks(powers, labels=[f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in powers])
+def power_names(lowest: int, highest: int) -> list[str]:
+    """The weights that a scale of exponents of two stands for, relative to even attention."""
+    return [f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in range(lowest, highest + 1)]
 
 
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
