@@ -51,6 +51,20 @@ def test_twice_as_steep_is_twice_as_fast():
     assert result.interval == pytest.approx((2.0, 2.0))
 
 
+def test_seeds_that_agree_have_an_interval_of_no_width():
+    result = speed_up([falling(0.004)] * 2, [falling(0.002)] * 2)
+    assert result.interval == pytest.approx((2.0, 2.0))
+
+
+def test_being_there_at_the_first_evaluation_is_a_bound_without_interval():
+    early = [(100, 7.0), (1000, 3.0)]
+    result = speed_up([early] * 2, [falling(0.002)] * 2)
+    assert result.is_bound
+    assert result.ratio == pytest.approx(10)
+    assert result.interval is None
+    assert not speed_up([falling(0.004)] * 2, [falling(0.002)] * 2).is_bound
+
+
 def test_a_variant_against_itself_is_as_fast_whatever_its_seeds():
     curves = [falling(0.004), falling(0.004), falling(0.004)]
     assert speed_up(curves, curves).ratio == pytest.approx(1.0)

@@ -19,7 +19,7 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 74rem; padding: 1.2rem clamp(.8rem, 3vw, 2rem) 4rem;
   background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 h1 { font-size: clamp(1.5rem, 5vw, 2.1rem); line-height: 1.2; margin: .8rem 0 .3rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 .4rem; }
 p { max-width: 46rem; margin: .5rem 0; }
@@ -66,10 +66,12 @@ pre { background: var(--card); padding: .8rem; border-radius: 8px; overflow-x: a
 pre.wrapped { white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin: .8rem 0; }
 summary { cursor: pointer; }
-@media print { body { max-width: none; padding: 0; background: #fff; font-size: 11px; }
-  nav { display: none; } .wide { overflow: visible; } th, td { padding: .2rem .35rem; }
-  figure, tr, .note { break-inside: avoid; } h2 { break-after: avoid; }
-  figure, .wide, pre { background: none; padding-left: 0; padding-right: 0; } }
+@media print { html { font-size: 11px; } body { max-width: none; padding: 0; background: #fff; }
+  p { max-width: none; } nav { display: none; } .wide { overflow: visible; }
+  th, td { padding: .25rem .4rem; } th { min-width: 0; } td:first-child { position: static; }
+  figure, tr, .note { break-inside: avoid; } h2, .legend, p:has(+ .grid) { break-after: avoid; }
+  figure, .wide, pre { background: none; padding-left: 0; padding-right: 0; }
+  .grid { grid-template-columns: repeat(3, 1fr); } }
 """
 
 

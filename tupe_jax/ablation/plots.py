@@ -226,8 +226,7 @@ def attention_scale(scale: tuple[int, int], name: str) -> str:
         aspect="auto",
         extent=(lowest, highest, 0, 1),
     )
-    _, *names = power_names(lowest, highest)
-    axes.set_xticks(range(lowest, highest + 1), [f"≤ 1/{2**-lowest}", *names])
+    axes.set_xticks(range(lowest, highest + 1), power_names(lowest, highest))
     axes.set_yticks([])
     axes.tick_params(colors=_INK, labelsize=9, length=2)
     axes.spines[:].set_visible(False)

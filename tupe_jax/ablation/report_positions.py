@@ -50,9 +50,10 @@ def attention(finished: Finished) -> Iterator[Section]:
             how_to_read(
                 "Each tile is a head, each row of tiles a layer, of one seed of each variant: how "
                 f"much each of {finished.config.measure.length} positions (down) attends to each "
-                "(across) when all words are the same, relative to even attention. A bright "
-                "diagonal is attention to the word itself and its neighbours. The kinds are those "
-                "of the TUPE paper, told apart by a fixed rule."
+                "(across) when all words are the same, relative to even attention; less than the "
+                "scale begins with is as dark as its begin. A bright diagonal is attention to the "
+                "word itself and its neighbours. The kinds are those of the TUPE paper, told apart "
+                "by a fixed rule."
             ),
             element("div", Html(attention_scale(scale, "scale")), css="scale"),
             cards(drawn),

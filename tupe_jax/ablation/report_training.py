@@ -82,7 +82,8 @@ def convergence(finished: Finished) -> Iterator[Section]:
                 "straight between evaluations and not smoothed, is followed until it is there for "
                 "the first time. The speed-up is a ratio of steps (geometric mean over seeds); its "
                 "interval of 95 % is Welch's of the logarithms and counts the seeds of both "
-                "variants."
+                "variants. There is none with one seed, nor if a seed misses the final loss of a "
+                f"seed of {first} or is there when it is first evaluated."
             ),
             table(
                 ["variant", "speed-up", "95 %", "steps, mean", "fewest to most", "seeds there"],
@@ -116,7 +117,7 @@ def _cells(result: SpeedUp) -> list[str]:
     of_those = " of those" if len(reached) < len(result.steps) else ""
     return [
         _ratio(result),
-        "not defined" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}",
+        "none" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}",
         f"{most}{statistics.geometric_mean(reached):,.0f}{of_those}",
         f"{min(reached):,.0f} to {max(reached):,.0f}" if len(reached) > 1 else "",
         count,
