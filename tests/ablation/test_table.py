@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 
 from tests.ablation.studies import record_of, small_study
 from tupe_jax.ablation.collect import Collected
@@ -45,6 +46,13 @@ def test_a_line_has_mean_and_spread_over_seeds():
     assert (line["seeds"], line["learning rate"], line["parameters"]) == ("2", "0.001", "1,000")
     assert tupe[0] == "tupe_a"
     assert set(tupe[1:3] + tupe[4:]) == {"-"}
+
+
+def test_a_seed_that_diverged_leaves_no_mean():
+    one, other = record("bert_a", 0), record("bert_a", 1, diverged=True)
+    collected = replace(COLLECTED, runs={"bert_a": {0: one, 1: other}, "tupe_a": {}})
+    header, _, bert, *_ = map(cells, markdown(collected).split("\n"))
+    assert dict(zip(header, bert, strict=True))["validation loss, nats"] == "inf"
 
 
 def test_the_tuning_is_shown_with_what_was_chosen_and_whether_at_the_edge():

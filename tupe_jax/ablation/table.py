@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def _cell(column: Column, records: Sequence[RunRecord]) -> str:
     if not values:
         return NOTHING
     mean = f"{statistics.fmean(values):.{column.digits}f}"
-    if len(values) == 1:
+    if len(values) == 1 or math.inf in values:  # a run that diverged
         return mean
     return f"{mean} ± {statistics.stdev(values):.{column.digits}f}"
 

@@ -7,7 +7,7 @@
 A study is a config file that lists variants, seeds, learning rates, what all runs share, tasks to
 fine-tune on, and what is measured. With several learning rates each variant is tuned on the first
 seed. The work directory gets a record of every run, and after each of them a table (table.md,
-table.csv) of all that is there.
+table.csv) and a page with plots (report.html) of all that is there.
 
 The same command goes on after a kill and never repeats a finished run; SIGTERM or Ctrl-C saves
 first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
@@ -16,6 +16,7 @@ code 76: a shard waits for learning rates that another one is still to find.
 """
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
     open_workdir(workdir, ALONE)
     begin(config, workdir)
+    named = [f"--config={arguments.config}", f"--workdir={workdir}"]
+    command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
     with StopSignal() as stop:
         try:
             finished = run_shard(
@@ -57,26 +60,32 @@ def run(arguments: argparse.Namespace) -> int:
                 shard,
                 lambda: open_study(config, workdir, stop),
                 stop,
-                after_run=lambda: _write(config, workdir),
+                after_run=lambda: _write(config, workdir, command),
             )
         except StopBeforeTraining:
             finished = False
     if not finished:
         print("stopped; the same command goes on", file=sys.stderr)
         return STOPPED_EXIT_CODE
-    print(_write(config, workdir))
+    print(_write(config, workdir, command))
     return 0
 
 
-def _write(config: "AblationConfig", workdir: Path) -> str:
+def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
     from tupe_jax.ablation.collect import collect
+    from tupe_jax.ablation.report import html_report
     from tupe_jax.ablation.table import csv_table, markdown
     from tupe_jax.data.atomic import complete_file
 
     collected = collect(config, workdir)
     table = markdown(collected)
-    for file, text in (("table.md", table + "\n"), ("table.csv", csv_table(collected))):
+    texts = {
+        "table.md": table + "\n",
+        "table.csv": csv_table(collected),
+        "report.html": html_report(collected, command),
+    }
+    for file, text in texts.items():
         with complete_file(workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
     return table
