@@ -18,11 +18,13 @@ from tupe_jax.ablation.record import ProbeScore, RunRecord
 from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.parallel.processes import say
 from tupe_jax.pretrained import load_pretrained
 from tupe_jax.training.agreed_stop import Stop
 from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.metrics import METRICS_FILE, read_metrics
+from tupe_jax.training.program import check_settings
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER = "pretrain", "finetune"
 
@@ -92,6 +94,11 @@ class Performer:
 
 def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
     """Make or open all that runs share, so that what is missing is told before any training."""
+    for variant in config.variants:
+        check_settings(
+            run_config(config, variant, config.seeds[0], config.learning_rates[0]),
+            make_mesh(config.pretrain.mesh),
+        )
     tasks = open_tasks(config.downstream)
     return Performer(config, workdir, make_shared_data(config.pretrain, workdir), tasks, stop)
 
