@@ -8,6 +8,7 @@ from tests.ablation.studies import small_study
 from tupe_jax.ablation.config import MeasureConfig, Variant, ablation_config, run_config, study
 from tupe_jax.config_files import known_configs, load_config
 from tupe_jax.errors import UserError
+from tupe_jax.finetune.config import FinetuneConfig
 
 CONFIG = small_study()
 
@@ -82,6 +83,13 @@ def test_settings_of_a_study_can_be_overridden(name):
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_task="builtin_nli")),
             "probe_task='builtin_nli' is not among downstream.tasks=builtin_sst",
+        ),
+        (lambda: MeasureConfig(probe_task="builtin_sst"), "unknown measure.probe_task 'builtin_s"),
+        (
+            lambda: replace(
+                CONFIG, downstream=replace(CONFIG.downstream, finetune=FinetuneConfig(length=513))
+            ),
+            "finetune.length=513 is more than pretrain.position.max_length=512",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from tupe_jax.config import POSITION_VARIANTS, Config
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.task import KNOWN_TASKS
+from tupe_jax.lab.inference_probes import INFERENCE_TASKS
 from tupe_jax.recipes import from_config_dict, to_config_dict
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
@@ -88,6 +89,8 @@ class MeasureConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "measure")
+        if self.probe_task:
+            one_of(self.probe_task, INFERENCE_TASKS, "measure.probe_task")
         for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"measure.{name}={getattr(self, name)} must be at least {least}")
@@ -119,6 +122,12 @@ class AblationConfig:
             raise UserError(
                 f"measure.probe_task={probed!r} is not among downstream.tasks="
                 f"{','.join(self.downstream.tasks)}; a model must be fine-tuned on it first"
+            )
+        longest = self.pretrain.model.position.max_length
+        if self.downstream.tasks and self.downstream.finetune.length > longest:
+            raise UserError(
+                f"downstream.finetune.length={self.downstream.finetune.length} is more than "
+                f"pretrain.position.max_length={longest}"
             )
         if self.measure.length + 1 > self.pretrain.data.length:
             raise UserError(

@@ -1,16 +1,16 @@
 """Fine-tuning of one run on every task of the study."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig
 from tupe_jax.ablation.record import TaskScore
 from tupe_jax.data.glue import TASKS
 from tupe_jax.finetune.run import finetune
-from tupe_jax.finetune.scores import Moment, task_score
+from tupe_jax.finetune.scores import Moment, RateScore, task_score
 from tupe_jax.finetune.task import FinetuneTask, open_task
-from tupe_jax.finetune.trial import TrialResult, trials_of
+from tupe_jax.finetune.trial import Trial, TrialResult, trials_of
 from tupe_jax.pretrained import Pretrained
 from tupe_jax.training.agreed_stop import Stop
 
@@ -31,11 +31,19 @@ def open_tasks(config: DownstreamConfig) -> Tasks:
     }
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What came of a run on a task, and where a model that did so is."""
+
+    score: TaskScore
+    folder: Path
+
+
 def finetune_all(
     config: AblationConfig, pretrained: Pretrained, tasks: Tasks, folder: Path, stop: Stop
-) -> dict[str, TaskScore] | None:
-    """The scores by task; None: stopped on request."""
-    scores = {}
+) -> dict[str, Tuned] | None:
+    """The results by task; None: stopped on request."""
+    found = {}
     trials = trials_of(config.downstream.learning_rates, config.downstream.seeds)
     for name, task in tasks.items():
         probed = name == config.measure.probe_task  # probes need the weights
@@ -44,17 +52,19 @@ def finetune_all(
         results = finetune(settings, pretrained, task, trials, folder / name, stop)
         if results is None:
             return None
-        scores[name] = _score(task, results)
-    return scores
+        found[name] = _tuned(task, results, folder / name)
+    return found
 
 
-def _score(task: FinetuneTask, results: list[TrialResult]) -> TaskScore:
+def _tuned(task: FinetuneTask, results: Sequence[TrialResult], folder: Path) -> Tuned:
     """The paper's protocol: the learning rate whose median over seeds is best."""
     split, metric = task.chosen_by
 
-    def median(moment: Moment) -> float:
-        reported = task_score(results, metric, moment, len(results)).reported(split)
-        assert reported is not None
-        return reported.median
+    def reported(moment: Moment) -> RateScore:
+        score = task_score(results, metric, moment, len(results)).reported(split)
+        assert score is not None, "every trial has a score"
+        return score
 
-    return TaskScore(metric, best=median(lambda r: r.best), last=median(lambda r: r.last))
+    best, last = reported(lambda r: r.best), reported(lambda r: r.last)
+    first = Trial(best.learning_rate, next(iter(best.by_seed)))
+    return Tuned(TaskScore(metric, best.median, last.median), folder / first.name)

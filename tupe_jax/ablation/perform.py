@@ -1,6 +1,7 @@
 """One run: pre-train, fine-tune, measure. Each part goes on where it was when it was killed."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ from flax import nnx
 
 from tupe_jax.ablation.collect import read_run, run_settings
 from tupe_jax.ablation.config import AblationConfig, run_config
-from tupe_jax.ablation.downstream import Tasks, finetune_all, open_tasks
-from tupe_jax.ablation.measure import measure
+from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
+from tupe_jax.ablation.measure import measure, probe
 from tupe_jax.ablation.plan import RunKey
-from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.record import ProbeScore, RunRecord
 from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.config import Config
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.parallel.processes import say
 from tupe_jax.pretrained import load_pretrained
 from tupe_jax.training.agreed_stop import Stop
 from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.metrics import METRICS_FILE, read_metrics
+from tupe_jax.training.program import check_settings
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER = "pretrain", "finetune"
 
@@ -44,13 +47,25 @@ class Performer:
             return record
         folder = self.workdir / key.folder
         pretrained = load_pretrained(folder / PRETRAIN_FOLDER)
-        scores = finetune_all(
+        tuned = finetune_all(
             self.config, pretrained, self.tasks, folder / FINETUNE_FOLDER, self.stop
         )
-        if scores is None:
+        if tuned is None:
             return None
         found: dict[str, Any] = measure(self.config.measure, pretrained)
-        return replace(record, scores=scores, **found)
+        return replace(
+            record,
+            scores={task: result.score for task, result in tuned.items()},
+            probes=self._probe(tuned),
+            **found,
+        )
+
+    def _probe(self, tuned: Mapping[str, Tuned]) -> dict[str, ProbeScore]:
+        task = self.config.measure.probe_task
+        if not task:
+            return {}
+        length = self.config.downstream.finetune.length
+        return probe(self.config.measure, tuned[task].folder, length)
 
     def _pretrain(self, key: RunKey) -> RunRecord | None:
         folder = self.workdir / key.folder / PRETRAIN_FOLDER
@@ -79,6 +94,11 @@ class Performer:
 
 def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
     """Make or open all that runs share, so that what is missing is told before any training."""
+    for variant in config.variants:
+        check_settings(
+            run_config(config, variant, config.seeds[0], config.learning_rates[0]),
+            make_mesh(config.pretrain.mesh),
+        )
     tasks = open_tasks(config.downstream)
     return Performer(config, workdir, make_shared_data(config.pretrain, workdir), tasks, stop)
 

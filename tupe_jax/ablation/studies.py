@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
 from tupe_jax.config import CheckpointConfig, Config, DataConfig, EvalConfig, TrainConfig
-from tupe_jax.finetune.config import GlueConfig
+from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.recipes import from_config_dict, recipe
 
 
@@ -21,6 +21,12 @@ def tiny_study(variants: Sequence[Variant]) -> AblationConfig:
         pretrain=replace(
             _recipe("tiny"), checkpoint=_checkpoints(120), eval=EvalConfig(every=30, rows=512)
         ),
+        downstream=DownstreamConfig(
+            tasks=("builtin_cola", "builtin_nli"),
+            learning_rates=(5e-4,),
+            finetune=FinetuneConfig(length=64, epochs=5, keep_weights=False),
+        ),
+        measure=MeasureConfig(probe_task="builtin_nli"),
     )
 
 
@@ -56,7 +62,7 @@ def paper_study(variants: Sequence[Variant]) -> AblationConfig:
             data_dir="glue",
             finetune=glue.finetune,
         ),
-        measure=MeasureConfig(length=128),
+        measure=MeasureConfig(length=128, probe_task="mnli"),
     )
 
 
