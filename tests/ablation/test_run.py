@@ -151,11 +151,22 @@ def test_more_seeds_and_variants_may_come_later(tmp_path):
     assert not collect(more.config, tmp_path).missing
 
 
+def with_steps(config, steps):
+    train = replace(config.pretrain.train, steps=steps)
+    return replace(config, pretrain=replace(config.pretrain, train=train))
+
+
+def test_settings_with_which_nothing_was_made_bind_nobody(tmp_path):
+    begin(with_steps(small_study(), 7), tmp_path)
+    assert Lab(small_study(), tmp_path).run()
+
+
 def test_a_changed_setting_is_refused_by_name(tmp_path):
     config = small_study()
     begin(config, tmp_path)
-    train = replace(config.pretrain.train, steps=9)
-    changed = replace(config, pretrain=replace(config.pretrain, train=train))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/vocabulary.model").touch()
+    changed = with_steps(config, 9)
     with pytest.raises(UserError, match=r"pretrain\.train\.steps was 4, now 9"):
         begin(changed, tmp_path)
     begin(config, tmp_path)

@@ -6,7 +6,7 @@ A work directory holds
     data/                           vocabulary and rows of all runs
     runs/<variant>/seed<s>-lr<r>/   one run: pretrain/, finetune/<task>/, and at its end
                                     record.json and matrices.npz
-    table.md, table.csv             made from the records that are there
+    table.md, table.csv, report.html   made from the records that are there
 
 so that work directories of several machines are joined by copying their runs together.
 """
@@ -23,7 +23,7 @@ from tupe_jax.errors import StartAgainError
 from tupe_jax.finetune.glue import Shard
 from tupe_jax.parallel.processes import say
 from tupe_jax.training.agreed_stop import Stop
-from tupe_jax.training.changed_config import check_begun_with
+from tupe_jax.training.changed_config import CONFIG_FILE, check_begun_with
 
 MAY_DIFFER = ("variants", "seeds", "learning_rates")
 """More may be asked for later; every record tells what its variant was."""
@@ -34,6 +34,9 @@ Perform = Callable[[RunKey, bool], RunRecord | None]
 
 def begin(config: AblationConfig, workdir: Path) -> None:
     """Note what a work directory is about; settings that do not fit it are refused."""
+    if not any(workdir.glob("data/*")) and not any(workdir.glob("runs/*")):
+        # Nothing was made: the last attempt failed, and its settings may be what was wrong.
+        (workdir / CONFIG_FILE).unlink(missing_ok=True)
     check_begun_with(workdir, asdict(config), (*FREE, *MAY_DIFFER))
 
 
