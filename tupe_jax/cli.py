@@ -33,6 +33,7 @@ COMMANDS = (
     Command("finetune", "fine-tune a model on a task, one of GLUE's or your own"),
     Command("glue", "fine-tune on all of GLUE by the paper's protocol, and print its table"),
     Command("analyze", "measure what a trained model knows of positions and word order"),
+    Command("ablate", "compare positional encodings: train, tune and measure variants x seeds"),
     Command("shardings", "print how a config is divided among devices"),
     Command("compile", "ask the compiler of a TPU or GPU whether and how well a config would run"),
     Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),

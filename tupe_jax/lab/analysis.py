@@ -71,7 +71,7 @@ def analyse(
 ) -> Analysis:
     """Look at `length` positions by `words` probing words, and judge minimal pairs."""
     attentions = side_by_side(model, length, choose_words(vocabulary.size, words))
-    fitting = [pair for pair in pairs if _fits(model.config, vocabulary, pair.good, pair.bad)]
+    fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
     if not fitting:
         raise UserError(
             f"none of {len(pairs)} minimal pairs fits into position.max_length="
@@ -81,7 +81,7 @@ def analyse(
     return Analysis(
         config=model.config,
         length=length,
-        looks={source: _look(attention) for source, attention in attentions.items()},
+        looks={source: look(attention) for source, attention in attentions.items()},
         disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
         four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
         order=_order(model, vocabulary),
@@ -90,7 +90,8 @@ def analyse(
     )
 
 
-def _look(attention: PositionAttention) -> Looks:
+def look(attention: PositionAttention) -> Looks:
+    """Measure and sort every head."""
     return Looks(
         attention,
         attention.measures_of_mean(),
@@ -101,7 +102,7 @@ def _look(attention: PositionAttention) -> Looks:
 
 def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
     sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
-    fitting = (s for s in sentences if _fits(model.config, vocabulary, s.text))
+    fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
     return order_sensitivity(some, mean_of_words(model, vocabulary))
 
@@ -124,5 +125,6 @@ def longest_input(config: ModelConfig) -> float:
     return min(tables, default=float("inf"))
 
 
-def _fits(config: ModelConfig, vocabulary: Vocabulary, *texts: str) -> bool:
+def fits(config: ModelConfig, vocabulary: Vocabulary, *texts: str) -> bool:
+    """Whether the model has positions for each of the texts."""
     return max(len(vocabulary.encode(text)) + 2 for text in texts) <= longest_input(config)
