@@ -12,7 +12,6 @@ from tupe_jax.errors import UserError
 from tupe_jax.interop import arrays as flat
 from tupe_jax.interop import folder
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.training.checkpoint import load_for_use
 from tupe_jax.training.fingerprint import fingerprints
 
 MODEL_FOLDER = "model"
@@ -33,6 +32,8 @@ class Pretrained:
     """Of pre-training, where it is known."""
     length: int | None = None
     """Tokens in a row of pre-training, where it is known."""
+    heads: Mapping[str, folder.HeadFacts] = field(default_factory=dict)
+    """What the classification heads say, where it is known."""
 
     @property
     def fingerprint(self) -> int:
@@ -60,6 +61,9 @@ def load_pretrained(
         return _from_folder(model_folder, vocabulary)
     if vocabulary is not None:
         raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
+    # A model folder is to be read where there is no Orbax.
+    from tupe_jax.training.checkpoint import load_for_use
+
     saved = load_for_use(found)
     if "model" not in saved.config:
         raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
@@ -99,7 +103,7 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
             "numbered by as --vocabulary=FILE"
         )
     vocabulary = Vocabulary.load(Path(given or own))
-    model = folder.load_folder(path)
+    model, facts = folder.load_folder(path), folder.load_facts(path)
     return _checked(
         Pretrained(
             config=model.config,
@@ -107,6 +111,9 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
             params=flat.arrays_of(model),
             vocabulary=vocabulary,
             vocabulary_file=vocabulary.path.read_bytes(),
+            step=facts.step,
+            length=facts.length,
+            heads=facts.heads,
         )
     )
 

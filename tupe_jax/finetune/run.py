@@ -35,7 +35,7 @@ from tupe_jax.finetune.trial import (
     write_result,
 )
 from tupe_jax.interop import arrays as flat
-from tupe_jax.interop.folder import save_folder
+from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
 from tupe_jax.model.positions import encodings
 from tupe_jax.parallel.processes import say
 from tupe_jax.platform import attention_choice
@@ -182,8 +182,18 @@ def _finish(
             {classifier.head: classifier.num_outputs},
             lambda _: {**_part(word_head, WORD_HEAD), **best},
         )
-        save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file)
+        facts = Facts(pretrained.step, pretrained.length, {task.name: _facts(config, task)})
+        save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file, facts)
     write_result(result, workdir)
+
+
+def _facts(config: FinetuneConfig, task: FinetuneTask) -> HeadFacts:
+    return HeadFacts(
+        classes=task.classes or (),
+        score_scale=task.score_scale,
+        texts=1 if task.train[0].sentence2 is None else 2,
+        length=config.length,
+    )
 
 
 def _announcement(
