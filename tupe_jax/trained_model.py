@@ -114,25 +114,31 @@ class TrainedModel:
             )
         return np.asarray(bias, np.float32)
 
+    @overload
+    def predict(self, texts: Texts, head: str | None = None) -> Answer | float: ...
+    @overload
+    def predict(
+        self, texts: list[Texts], head: str | None = None
+    ) -> list[Answer] | NDArray[np.float32]: ...
     def predict(
         self, texts: Texts | list[Texts], head: str | None = None
-    ) -> Answer | list[Answer] | float | NDArray[np.float32]:
+    ) -> Answer | float | list[Answer] | NDArray[np.float32]:
         """What a fine-tuned model answers: a class for each text, or a score.
 
         A pair of texts is a tuple of two; texts longer than in fine-tuning are cut as there.
         """
         name = self._head(head)
         facts = self._heads[name]
-        single = isinstance(texts, str | tuple)
-        listed: list[Any] = [texts] if single else list(texts)
+        listed = [texts] if isinstance(texts, str | tuple) else list(texts)
         for text in listed:
             _check_texts(text, name, facts)
         outputs_NxC = head_outputs(self.module, self.vocabulary, listed, name, facts.length)
-        if not facts.classes:
-            scores_N = outputs_NxC[:, 0] * np.float32(facts.score_scale)
-            return float(scores_N[0]) if single else scores_N
-        answers = as_answers(outputs_NxC, facts.classes)
-        return answers[0] if single else answers
+        single = isinstance(texts, str | tuple)
+        if facts.classes:
+            answers = as_answers(outputs_NxC, facts.classes)
+            return answers[0] if single else answers
+        scores_N = outputs_NxC[:, 0] * np.float32(facts.score_scale)
+        return float(scores_N[0]) if single else scores_N
 
     def _head(self, asked: str | None) -> str:
         if not self._heads:
@@ -142,7 +148,7 @@ class TrainedModel:
         return next(iter(self._heads)) if asked is None else one_of(asked, self._heads, "head")
 
 
-def _listed(texts: object) -> list[str]:
+def _listed(texts: Any) -> list[str]:
     listed = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else [texts]
     for text in listed:
         if not isinstance(text, str):

@@ -4,12 +4,13 @@
 model card, where somebody wrote one.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class HeadFacts:
     """1, or 2 if it reads pairs; None: not known."""
     length: int = 512
     """Longest row in tokens; longer ones were cut."""
+    trial: Mapping[str, Any] = field(default_factory=dict)
+    """How it was trained and how well, for the model card."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Facts:
     length: int | None = None
     """Tokens in a row of pre-training."""
     heads: Mapping[str, HeadFacts] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """The config of pre-training and its validation loss, for the model card."""
 
 
 def save_folder(
@@ -61,21 +66,13 @@ def save_folder(
     card: str | None = None,
 ) -> None:
     """Write the model to a folder that must not exist yet; it appears whole or not at all."""
-    target = Path(folder)
-    if target.exists():
-        raise UserError(f"{target} exists already; choose another folder or remove it")
     settings = {
         "format": FORMAT,
         "model": dataclasses.asdict(model.config),
         "classification_heads": flat.classification_heads_of(model),
         "facts": dataclasses.asdict(facts or Facts()),
     }
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make {target.parent}: {error.strerror}") from error
-    unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
+    with whole_folder(folder) as unfinished:
         arrays = {".".join(path): array for path, array in flat.arrays_of(model).items()}
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
         (unfinished / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
@@ -83,6 +80,21 @@ def save_folder(
             (unfinished / VOCABULARY).write_bytes(vocabulary)
         if card is not None:
             (unfinished / CARD).write_text(card, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to fill that must not exist yet; it appears at the end, or never."""
+    target = Path(folder)
+    if target.exists():
+        raise UserError(f"{target} exists already; choose another folder or remove it")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    except OSError as error:
+        raise UserError(f"cannot make {target.parent}: {error.strerror}") from error
+    try:
+        yield unfinished
         unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
         unfinished.rename(target)
     finally:
