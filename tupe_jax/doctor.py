@@ -158,8 +158,9 @@ def devices(wait: float) -> Finding:
         )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it crashed"])[-1]
-        advice = "JAX_PLATFORMS=cpu goes on without an accelerator"
-        return Finding("devices", f"none: {last}; {advice}", healthy=False)
+        asked = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        text = f"none with {asked} ({last}); JAX_PLATFORMS=cpu goes on without an accelerator"
+        return Finding("devices", text, healthy=False)
     count, kind, model, memory = json.loads(done.stdout.splitlines()[-1])
     text = f"{count} x {kind}" + ("" if kind == model else f" ({model})")
     return Finding("devices", text + ("" if memory is None else f", {memory / GIB:.1f} GiB each"))

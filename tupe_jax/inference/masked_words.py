@@ -14,6 +14,7 @@ from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES, Vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.inference.sentences import Row, as_row, batches
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions import longest_input
 
 MASK = SPECIAL_PIECES[MASK_ID]
 
@@ -57,7 +58,8 @@ def fill_masks(
         )
     if top_k < 1:
         raise UserError(f"top_k={top_k} must be at least 1")
-    rows = [as_row(encode_masked(vocabulary, text), text, model.config) for text in texts]
+    longest = longest_input(model.config)
+    rows = [as_row(encode_masked(vocabulary, text), text, longest) for text in texts]
     # One line for each [MASK] of each row.
     masks = [np.flatnonzero(row == MASK_ID) for row in rows]
     repeated = [row for row, places in zip(rows, masks, strict=True) for _ in places]

@@ -31,15 +31,16 @@ class Batch(NamedTuple):
 
 def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
     """[CLS] text [SEP] of each."""
-    return [as_row(encoder.encode(text), text, config) for text in texts]
+    longest = longest_input(config)
+    return [as_row(encoder.encode(text), text, longest) for text in texts]
 
 
-def as_row(pieces: Sequence[int], text: str, config: ModelConfig) -> Row:
-    """[CLS] pieces [SEP], if there are any and the model has positions for all of them."""
+def as_row(pieces: Sequence[int], text: str, longest: float) -> Row:
+    """[CLS] pieces [SEP], if there are any and they are not more than the model can read."""
     if not pieces:
         raise UserError(f"the text {text!r} has no words")
     row = np.array([CLS_ID, *pieces, SEP_ID], np.int32)
-    if len(row) > (longest := longest_input(config)):
+    if len(row) > longest:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         raise UserError(
             f"the text {shown!r} of {len(row)} tokens is longer than position.max_length={longest},"
@@ -59,7 +60,8 @@ def batches(
     Or all padded to `length`.
     """
     batch_size = next((size for size in sizes if size >= len(rows)), sizes[-1])
-    lengths_N = np.array([length or _padded_length(len(row), config) for row in rows])
+    longest = longest_input(config)
+    lengths_N = np.array([length or _padded_length(len(row), longest) for row in rows])
     for length in np.unique(lengths_N):
         chosen = np.flatnonzero(lengths_N == length)
         for start in range(0, len(chosen), batch_size):
@@ -71,9 +73,9 @@ def batches(
             yield Batch(tokens_BxS, part)
 
 
-def _padded_length(length: int, config: ModelConfig) -> int:
+def _padded_length(length: int, longest: float) -> int:
     padded = _SHORTEST
     while padded < length:
         padded *= 2
     # Not beyond a table of positions for the sake of padding.
-    return int(min(padded, longest_input(config)))
+    return int(min(padded, longest))
