@@ -43,8 +43,9 @@ def run(arguments: argparse.Namespace) -> None:
     import dataclasses
 
     from tupe_jax.interop.arrays import model_from
-    from tupe_jax.lab.analysis import analyse, longest_input
+    from tupe_jax.lab.analysis import analyse
     from tupe_jax.lab.analysis_report import write_report
+    from tupe_jax.model.positions import longest_input
     from tupe_jax.pretrained import load_pretrained
 
     pairs = _pairs(arguments)

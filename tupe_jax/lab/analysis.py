@@ -12,10 +12,11 @@ from tupe_jax.data.builtin import documents
 from tupe_jax.data.json_lines import MinimalPair
 from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
 from tupe_jax.errors import UserError
+from tupe_jax.inference.vectors import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import Kind, kinds_of
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
-from tupe_jax.lab.order_sensitivity import OrderSensitivity, mean_of_words, order_sensitivity
+from tupe_jax.lab.order_sensitivity import OrderSensitivity, order_sensitivity
 from tupe_jax.lab.position_attention import (
     PositionAttention,
     Source,
@@ -25,7 +26,7 @@ from tupe_jax.lab.position_attention import (
 )
 from tupe_jax.lab.written import written
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.positions import encodings
+from tupe_jax.model.positions import longest_input
 
 SEED = 8
 """Of the built-in text that is looked at."""
@@ -104,7 +105,9 @@ def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
     sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
     fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
-    return order_sensitivity(some, mean_of_words(model, vocabulary))
+    return order_sensitivity(
+        some, lambda texts: sentence_vectors(model, vocabulary, texts, pooling="mean")
+    )
 
 
 def text_rows(vocabulary: Vocabulary, length: int) -> NDArray[np.int32]:
@@ -117,12 +120,6 @@ def text_rows(vocabulary: Vocabulary, length: int) -> NDArray[np.int32]:
             break
     text_BxS = np.array(stream[: _ROWS * (length - 1)], np.int32).reshape(_ROWS, length - 1)
     return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=CLS_ID)
-
-
-def longest_input(config: ModelConfig) -> float:
-    """Tokens that the model has positions for; infinity if it has no table of them."""
-    tables = [e.longest for e in encodings(config).values() if e.longest is not None]
-    return min(tables, default=float("inf"))
 
 
 def fits(config: ModelConfig, vocabulary: Vocabulary, *texts: str) -> bool:

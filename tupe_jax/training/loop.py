@@ -96,7 +96,7 @@ def _pretrain(
     vocabulary_file = corpus.vocabulary.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
-    mask = masking(config, corpus.vocabulary.starts_word())
+    mask = masking(config, corpus.vocabulary.word_starts())
     schedule = schedule_of(config, corpus.rows_per_epoch)
     validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
 
