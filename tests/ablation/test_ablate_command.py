@@ -73,6 +73,12 @@ def test_table_and_csv_have_a_line_for_each(finished):
     assert [(row["variant"], row["seed"]) for row in rows] == [("bert_a", "0"), ("tupe_a", "0")]
 
 
+def test_the_report_shows_what_was_measured(finished):
+    page = (finished / "report.html").read_text()
+    for words in ("bert_a", "tupe_a", "builtin_nli", "Shuffle-SR", "tupe ablate --config="):
+        assert words in page
+
+
 def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
     finished, config_file, capsys
 ):

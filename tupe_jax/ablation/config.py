@@ -86,6 +86,8 @@ class MeasureConfig:
     """The inference task of `downstream.tasks` whose models are probed; empty: no probes."""
     probe_pairs: int = 600
     """Sentence pairs from which the probes are made."""
+    probe_file: str = ""
+    """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
 
     def __post_init__(self) -> None:
         check_fields(self, "measure")

@@ -1,7 +1,7 @@
 """One run: pre-train, fine-tune, measure. Each part goes on where it was when it was killed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from flax import nnx
 from tupe_jax.ablation.collect import read_run, run_settings
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
-from tupe_jax.ablation.measure import measure, probe
+from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.ablation.plan import RunKey
 from tupe_jax.ablation.record import ProbeScore, RunRecord
 from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.config import Config
+from tupe_jax.lab.inference_pairs import InferencePair
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.parallel.processes import say
@@ -37,6 +38,8 @@ class Performer:
     workdir: Path
     data: SharedData
     tasks: Tasks
+    pairs: Sequence[InferencePair]
+    """Of which the probes are made."""
     stop: Stop
 
     def __call__(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
@@ -64,8 +67,7 @@ class Performer:
         task = self.config.measure.probe_task
         if not task:
             return {}
-        length = self.config.downstream.finetune.length
-        return probe(self.config.measure, tuned[task].folder, length)
+        return probe(tuned[task].folder, self.pairs, self.config.downstream.finetune.length)
 
     def _pretrain(self, key: RunKey) -> RunRecord | None:
         folder = self.workdir / key.folder / PRETRAIN_FOLDER
@@ -99,8 +101,9 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
             run_config(config, variant, config.seeds[0], config.learning_rates[0]),
             make_mesh(config.pretrain.mesh),
         )
-    tasks = open_tasks(config.downstream)
-    return Performer(config, workdir, make_shared_data(config.pretrain, workdir), tasks, stop)
+    tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
+    data = make_shared_data(config.pretrain, workdir)
+    return Performer(config, workdir, data, tasks, pairs, stop)
 
 
 def _curve(folder: Path) -> tuple[tuple[int, float], ...]:
