@@ -1,9 +1,11 @@
 """One run: pre-train, fine-tune, measure. Each part goes on where it was when it was killed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -44,7 +46,7 @@ class Performer:
 
     def __call__(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
         """The record of a run, for tuning of its pre-training only; None: stopped on request."""
-        jax.clear_caches()  # no two runs have the same programs
+        jax.clear_caches()  # programs of the run before, which would only fill the memory
         record = read_run(self.config, self.workdir, key) or self._pretrain(key)
         if record is None or record.diverged or is_tuning:
             return record
@@ -104,6 +106,24 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
     tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
     data = make_shared_data(config.pretrain, workdir)
     return Performer(config, workdir, data, tasks, pairs, stop)
+
+
+@contextmanager
+def compiled_once() -> Iterator[None]:
+    """Keep compiled programs meanwhile: the seeds of a variant share most of them.
+
+    Not in the work directory: what one CPU compiles, another one may not be able to run.
+    """
+    setting = "jax_compilation_cache_dir"
+    if jax.config.values[setting]:  # they are kept already, and for longer
+        yield
+        return
+    with TemporaryDirectory() as folder:
+        jax.config.update(setting, folder)
+        try:
+            yield
+        finally:
+            jax.config.update(setting, None)
 
 
 def _curve(folder: Path) -> tuple[tuple[int, float], ...]:
