@@ -8,8 +8,10 @@ tiny       2 layers on the built-in corpus, three seeds: about an hour on two CP
 real_text  4 layers, 128 wide, 4,096 pieces, on text files of one's own (some megabytes, named by
            --config.pretrain.data.task='text:corpus/*.txt.gz'), three learning rates, then three
            seeds; pre-training only, a few hours on two CPU cores.
-paper      the paper's models and protocol on GLUE; six pre-trainings of base, each about 1.1 h on a
-           v5e-256 (counted FLOPs at 40 % of the peak, not measured).
+paper      the paper's models and protocol on GLUE; six pre-trainings of base, each about 7 h on a
+           host of 8 H100 (counted FLOPs at 40 % of the peak, not measured). One that a pod makes
+           is taken as it is: `tupe pretrain` with the same settings, its work directory being
+           runs/<variant>/seed0-lr0.0001/pretrain in that of the study.
            Expected, from the paper: GLUE averages 82.96, 83.66, 83.64, 83.81, 84.47, 85.04.
 """
 

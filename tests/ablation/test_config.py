@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from tests.ablation.studies import small_study
-from tupe_jax.ablation.config import MeasureConfig, Variant, ablation_config, run_config, study
+from tupe_jax.ablation.config import (
+    DownstreamConfig,
+    MeasureConfig,
+    Variant,
+    ablation_config,
+    run_config,
+    study,
+)
 from tupe_jax.config_files import known_configs, load_config
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import FinetuneConfig
@@ -56,6 +63,11 @@ def test_settings_of_a_study_can_be_overridden(name):
     assert (config.pretrain.train.steps, config.pretrain.data.task) == (7, "text:other.txt")
 
 
+def test_a_study_may_do_without_fine_tuning():
+    overrides = ["--config.downstream.tasks=", "--config.measure.probe_task="]
+    assert ablation_config(load_config("ablations/paper_table", overrides)).downstream.tasks == ()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -75,6 +87,8 @@ def test_settings_of_a_study_can_be_overridden(name):
             "variants=bert_a,bert_a names one twice",
         ),
         (lambda: small_study(seeds=()), "config.seeds is empty"),
+        (lambda: small_study(seeds=(0, -1)), "config.seed=-1 must be between"),
+        (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate 2.0 must be between"),
         (lambda: small_study(learning_rates=(1e-3, 1e-3)), "learning_rates=.* names one twice"),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=16)),

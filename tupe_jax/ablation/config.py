@@ -12,6 +12,7 @@ from tupe_jax.config import POSITION_VARIANTS, Config
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.task import KNOWN_TASKS
+from tupe_jax.finetune.trial import trials_of
 from tupe_jax.lab.inference_probes import INFERENCE_TASKS
 from tupe_jax.recipes import from_config_dict, to_config_dict
 
@@ -22,7 +23,7 @@ _ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
 
 @dataclass(frozen=True)
 class Variant:
-    """A column of the comparison: a positional encoding, and what else is set for it."""
+    """A line of the table: a positional encoding, and what else is set for it."""
 
     name: str
     """In tables, and of the folder of its runs."""
@@ -70,6 +71,7 @@ class DownstreamConfig:
         _require_different(self.tasks, "downstream.tasks")
         for name in ("learning_rates", "seeds"):
             _require_some(getattr(self, name), f"downstream.{name}")
+        trials_of(self.learning_rates, self.seeds)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class MeasureConfig:
     """The inference task of `downstream.tasks` whose models are probed; empty: no probes."""
     probe_pairs: int = 600
     """Sentence pairs from which the probes are made."""
+    probe_file: str = ""
+    """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
 
     def __post_init__(self) -> None:
         check_fields(self, "measure")
@@ -134,8 +138,12 @@ class AblationConfig:
                 f"measure.length={self.measure.length} positions and [CLS] are more than the "
                 f"pretrain.data.length={self.pretrain.data.length} that models are trained on"
             )
-        for variant in self.variants:  # a wrong setting should not wait for its turn
+        # A wrong setting should not wait for its turn.
+        for variant in self.variants:
             run_config(self, variant, self.seeds[0], self.learning_rates[0])
+        for seed in self.seeds:
+            for rate in self.learning_rates:
+                run_config(self, self.variants[0], seed, rate)
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)

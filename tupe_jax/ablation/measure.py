@@ -1,5 +1,6 @@
 """What is measured of a pre-trained model, as parts of its record."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.record import PairScore, ProbeScore
 from tupe_jax.lab.analysis import fits, look
-from tupe_jax.lab.inference_pairs import builtin_pairs
+from tupe_jax.lab.inference_pairs import InferencePair, builtin_pairs, snli_pairs
 from tupe_jax.lab.inference_probes import probe_inference
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
@@ -50,15 +51,20 @@ def _pairs(config: MeasureConfig, pretrained: Pretrained, model: MaskedLM) -> di
     }
 
 
-def probe(config: MeasureConfig, tuned: Path, length: int) -> dict[str, ProbeScore]:
+def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
+    """Premises and hypotheses whose words will be put into another order."""
+    if not config.probe_task:
+        return []
+    if config.probe_file:
+        return snli_pairs(Path(config.probe_file))[: config.probe_pairs]
+    return builtin_pairs("test", config.probe_pairs)
+
+
+def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str, ProbeScore]:
     """What a fine-tuned model says of inferences when the order of words is changed."""
     pretrained = load_pretrained(tuned)
-    found = probe_inference(
-        _exact_model(pretrained),
-        pretrained.vocabulary,
-        builtin_pairs("test", config.probe_pairs),
-        length=length,
-    )
+    model = _exact_model(pretrained)
+    found = probe_inference(model, pretrained.vocabulary, pairs, length=length)
     return {
         result.name: ProbeScore(
             result.changed.estimate,

@@ -1,9 +1,11 @@
 """One run: pre-train, fine-tune, measure. Each part goes on where it was when it was killed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -12,11 +14,12 @@ from flax import nnx
 from tupe_jax.ablation.collect import read_run, run_settings
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
-from tupe_jax.ablation.measure import measure, probe
+from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.ablation.plan import RunKey
 from tupe_jax.ablation.record import ProbeScore, RunRecord
 from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.config import Config
+from tupe_jax.lab.inference_pairs import InferencePair
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import make_mesh
 from tupe_jax.parallel.processes import say
@@ -37,11 +40,13 @@ class Performer:
     workdir: Path
     data: SharedData
     tasks: Tasks
+    pairs: Sequence[InferencePair]
+    """Of which the probes are made."""
     stop: Stop
 
     def __call__(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
         """The record of a run, for tuning of its pre-training only; None: stopped on request."""
-        jax.clear_caches()  # no two runs have the same programs
+        jax.clear_caches()  # programs of the run before, which would only fill the memory
         record = read_run(self.config, self.workdir, key) or self._pretrain(key)
         if record is None or record.diverged or is_tuning:
             return record
@@ -64,8 +69,7 @@ class Performer:
         task = self.config.measure.probe_task
         if not task:
             return {}
-        length = self.config.downstream.finetune.length
-        return probe(self.config.measure, tuned[task].folder, length)
+        return probe(tuned[task].folder, self.pairs, self.config.downstream.finetune.length)
 
     def _pretrain(self, key: RunKey) -> RunRecord | None:
         folder = self.workdir / key.folder / PRETRAIN_FOLDER
@@ -99,8 +103,27 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
             run_config(config, variant, config.seeds[0], config.learning_rates[0]),
             make_mesh(config.pretrain.mesh),
         )
-    tasks = open_tasks(config.downstream)
-    return Performer(config, workdir, make_shared_data(config.pretrain, workdir), tasks, stop)
+    tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
+    data = make_shared_data(config.pretrain, workdir)
+    return Performer(config, workdir, data, tasks, pairs, stop)
+
+
+@contextmanager
+def compiled_once() -> Iterator[None]:
+    """Keep compiled programs meanwhile: the seeds of a variant share most of them.
+
+    Not in the work directory: what one CPU compiles, another one may not be able to run.
+    """
+    setting = "jax_compilation_cache_dir"
+    if jax.config.values[setting]:  # they are kept already, and for longer
+        yield
+        return
+    with TemporaryDirectory() as folder:
+        jax.config.update(setting, folder)
+        try:
+            yield
+        finally:
+            jax.config.update(setting, None)
 
 
 def _curve(folder: Path) -> tuple[tuple[int, float], ...]:

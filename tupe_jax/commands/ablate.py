@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.config import ablation_config
-    from tupe_jax.ablation.perform import open_study
+    from tupe_jax.ablation.perform import compiled_once, open_study
     from tupe_jax.ablation.run import begin, run_shard
     from tupe_jax.config_files import load_config
     from tupe_jax.finetune.glue import Shard
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     begin(config, workdir)
     named = [f"--config={arguments.config}", f"--workdir={workdir}"]
     command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
-    with StopSignal() as stop:
+    with StopSignal() as stop, compiled_once():
         try:
             finished = run_shard(
                 config,
