@@ -63,7 +63,7 @@ def load_pretrained(
     found = Path(path)
     if not found.exists():
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
-    model_folder = _model_folder(found)
+    model_folder = find_model_folder(found)
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)
     if vocabulary is not None:
@@ -88,7 +88,7 @@ def load_pretrained(
     )
 
 
-def _model_folder(path: Path) -> Path | None:
+def find_model_folder(path: Path) -> Path | None:
     """The folder of safetensors that a path stands for, if it does."""
     trials = [file.parent for file in path.glob(f"*/{MODEL_FOLDER}/{folder.SETTINGS}")]
     candidates = [path, path / MODEL_FOLDER] + (trials if len(trials) == 1 else [])
