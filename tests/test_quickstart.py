@@ -1,5 +1,9 @@
 """The quick start whole, by the command of the README, and what its model is then good for."""
 
+import re
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -19,6 +23,7 @@ from tupe_jax.training.metrics import read_metrics
 
 __all__ = ["compile_once"]
 
+ROOT = Path(__file__).parents[1]
 SEEDS = (0, 1, 2)
 FILLED = {
     "The old doctors [MASK] tired.": {"are", "were"},
@@ -37,7 +42,7 @@ FILLED = {
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "quickstart"
+    folder = tmp_path_factory.mktemp("here") / "runs" / "quickstart"
     assert cli.main(["pretrain", f"--workdir={folder}"]) == 0
     return folder
 
@@ -68,6 +73,23 @@ def test_it_prefers_good_sentences_to_bad_ones(model):
     good = model.score([pair.good for pair in pairs])
     bad = model.score([pair.bad for pair in pairs])
     assert np.mean(good > bad) > 0.65  # by chance 0.5, give or take 0.05; measured 0.77
+
+
+def test_the_readme_uses_it(workdir, monkeypatch, capsys):
+    """The lines of the README's section on using a model, as they stand there."""
+    here = workdir.parents[1]
+    monkeypatch.chdir(here)
+    (here / "sentences.txt").write_text("The dog slept.\nThe girls laughed.\n")
+    text = (ROOT / "README.md").read_text().split("## Use a model")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code, {})
+    (lines,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    for line in lines.splitlines():
+        assert cli.main(shlex.split(line)[1:]) == 0, line
+    told = capsys.readouterr().out
+    assert "are" in told
+    assert np.load(here / "vectors.npy").shape == (2, 128)
+    assert (here / "quickstart" / "model.safetensors").exists()
 
 
 def test_pre_training_helps_to_tell_good_sentences_from_bad_ones(workdir, tmp_path):
