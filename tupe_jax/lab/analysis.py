@@ -1,4 +1,4 @@
-"""One trained model, looked at with all that needs no fine-tuning."""
+"""One trained model, looked at with all that the laboratory has."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,8 @@ from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import Kind, kinds_of
+from tupe_jax.lab.inference_pairs import InferencePair
+from tupe_jax.lab.inference_probes import InferenceProbes, probe_inference
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
 from tupe_jax.lab.order_sensitivity import OrderSensitivity, mean_of_words, order_sensitivity
 from tupe_jax.lab.position_attention import (
@@ -59,6 +61,8 @@ class Analysis:
     pairs: Mapping[str, PairsResult]
     pairs_too_long: int
     """Left out, since the model has no positions for them."""
+    probes: InferenceProbes | str
+    """Or why there are none."""
 
 
 def analyse(
@@ -68,8 +72,9 @@ def analyse(
     length: int,
     words: int,
     pairs: Sequence[MinimalPair],
+    probe_pairs: Sequence[InferencePair],
 ) -> Analysis:
-    """Look at `length` positions by `words` probing words, and judge minimal pairs."""
+    """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones."""
     attentions = side_by_side(model, length, choose_words(vocabulary.size, words))
     fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
     if not fitting:
@@ -87,6 +92,7 @@ def analyse(
         order=_order(model, vocabulary),
         pairs=score_pairs(model, vocabulary, fitting),
         pairs_too_long=len(pairs) - len(fitting),
+        probes=_probes(model, vocabulary, probe_pairs),
     )
 
 
@@ -105,6 +111,15 @@ def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
     fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
     return order_sensitivity(some, mean_of_words(model, vocabulary))
+
+
+def _probes(
+    model: MaskedLM, vocabulary: Vocabulary, pairs: Sequence[InferencePair]
+) -> InferenceProbes | str:
+    try:
+        return probe_inference(model, vocabulary, pairs)
+    except UserError as error:
+        return str(error)
 
 
 def text_rows(vocabulary: Vocabulary, length: int) -> NDArray[np.int32]:
