@@ -89,6 +89,13 @@ def test_the_report_shows_what_was_measured(finished):
         assert words in page
 
 
+def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, config_file):
+    page = (finished / "report.html").read_text()
+    for section in ("loss", "convergence", "heads", "structure", "probes", "pairs"):
+        assert f'<section id="{section}">' in page
+    assert f"tupe ablate --config={config_file} --workdir={finished}" in page
+
+
 def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
     finished, config_file, capsys
 ):

@@ -171,8 +171,9 @@ def test_steps_to_a_goal_that_is_out_of_reach_are_no_number():
 
 
 def test_variants_look_different():
-    looks = looks_of([f"v{i}" for i in range(21)])
-    assert len({(look.colour, look.dash) for look in looks.values()}) == 21
+    looks = looks_of([f"v{i}" for i in range(21)]).values()
+    assert len({(look.colour, look.dash) for look in looks}) == 21
+    assert len({(look.colour, look.marker, look.hollow) for look in looks}) == 21
 
 
 def test_the_shade_reaches_from_the_lowest_to_the_highest_seed():
@@ -186,12 +187,12 @@ def test_the_shade_reaches_from_the_lowest_to_the_highest_seed():
 
 
 def test_bars_are_drawn_where_there_are_intervals():
-    def bars(intervals):
-        svg = dots({"a": [1.0, 2.0], "b": [3.0]}, looks_of("ab"), "any", "x", intervals=intervals)
+    def drawn(bars):
+        svg = dots({"a": [1.0, 2.0], "b": [3.0]}, looks_of("ab"), "any", "x", bars=bars)
         return svg.count("stroke-opacity: 0.7")
 
-    assert bars(None) == 0
-    assert bars({"a": (1.5, 0.5, 2.5), "b": (3.0, 2.5, 3.5)}) == 2
+    assert drawn(None) == 0
+    assert drawn({"a": (0.5, 2.5), "b": (2.5, 3.5)}) == 2
 
 
 def test_long_names_are_cut_in_plots_not_in_the_middle_of_others():

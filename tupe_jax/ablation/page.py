@@ -8,12 +8,12 @@ from dataclasses import dataclass
 _STYLE = """
 :root { color-scheme: light dark;
   --paper: #f4f4f2; --card: #fff; --ink: #1d1e20; --soft: #5a5d63; --grid: #e2e2e2;
-  --mark: #fff3d6; --mark-edge: #d9a400;
+  --mark: #fff3d6; --shade: #0004; --mark-edge: #d9a400;
   --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #cc79a7; --c4: #e69f00; --c5: #56b4e9;
   --c6: #555; }
 @media screen and (prefers-color-scheme: dark) { :root {
   --paper: #131416; --card: #1c1e21; --ink: #e6e6e4; --soft: #a2a5ab; --grid: #36393e;
-  --mark: #362c10; --mark-edge: #b08a1e;
+  --mark: #362c10; --shade: #000c; --mark-edge: #b08a1e;
   --c0: #3f95d6; --c1: #ea7a3a; --c2: #22b58b; --c3: #d893bc; --c4: #e8b03c; --c5: #86cdf3;
   --c6: #a5a5a5; } }
 * { box-sizing: border-box; }
@@ -45,8 +45,10 @@ figcaption b { color: var(--ink); }
   list-style: none; font-size: .92rem; }
 .legend li { display: flex; align-items: center; gap: .45rem; }
 .legend svg { width: 2.4rem; height: .85rem; flex: none; color: var(--ink); }
-.wide { overflow-x: auto; background: var(--card); border-radius: 8px; margin: .8rem 0;
-  -webkit-overflow-scrolling: touch; }
+.wide { overflow-x: auto; border-radius: 8px; margin: .8rem 0;
+  background: linear-gradient(to left, var(--card) 40%, transparent) right / 3rem 100% no-repeat
+    local, linear-gradient(to left, var(--shade), transparent) right / 1rem 100% no-repeat scroll
+    var(--card); } /* a shade at the right while there is more to scroll to */
 table { border-collapse: collapse; width: 100%; font-size: .9rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem .75rem; text-align: right; border-bottom: 1px solid var(--grid); }

@@ -42,9 +42,6 @@ _IN_THE_PAGE = {
 _LONGEST_NAME = 22
 _LARGEST_TILE = 64
 
-Estimate = tuple[float, float, float]
-"""A value and the ends of its interval."""
-
 
 @dataclass(frozen=True)
 class Look:
@@ -64,17 +61,14 @@ class Look:
 
 
 def looks_of(variants: Sequence[str]) -> dict[str, Look]:
-    """Different for the first 21 variants."""
-    count = len(COLOURS)
-    return {
-        name: Look(
-            COLOURS[number % count],
-            _MARKERS[number % count],
-            _DASHES[number // count % len(_DASHES)],
-            hollow=bool(number // count % 2),
-        )
-        for number, name in enumerate(variants)
-    }
+    """Different for the first 21 variants, as lines and as markers."""
+    return {name: _look(*divmod(number, len(COLOURS))) for number, name in enumerate(variants)}
+
+
+def _look(turn: int, place: int) -> Look:
+    # Every second turn has hollow markers; after two, colours meet other markers.
+    marker = _MARKERS[(place + 3 * (turn // 2)) % len(_MARKERS)]
+    return Look(COLOURS[place], marker, _DASHES[turn % len(_DASHES)], hollow=turn % 2 == 1)
 
 
 def swatch(look: Look, name: str) -> str:
@@ -93,11 +87,11 @@ def loss_curves(
     curves: Mapping[str, Sequence[ArrayLike]], looks: Mapping[str, Look], name: str, after: int = 0
 ) -> str:
     """Mean over seeds and, shaded, from the lowest to the highest; evaluations `after` a step."""
-    figure, axes = _figure(3.8, 3.0)
+    # As high as the rows of `dots` beside it: many curves need the room, too.
+    figure, axes = _figure(3.8, max(3.0, _height(len(curves))))
     for variant, of_variant in curves.items():
-        late = [
-            np.array([point for point in np.asarray(c) if point[0] >= after]) for c in of_variant
-        ]
+        each = [np.asarray(curve) for curve in of_variant]
+        late = [curve_Ex2[curve_Ex2[:, 0] >= after] for curve_Ex2 in each]
         mean_Ex2 = mean_curve(late)
         step_E = mean_Ex2[:, 0]
         loss_SxE = np.array([c_Ex2[np.isin(c_Ex2[:, 0], step_E), 1] for c_Ex2 in late])
@@ -121,21 +115,16 @@ def dots(
     name: str,
     about: str,
     *,
-    intervals: Mapping[str, Estimate] | None = None,
+    bars: Mapping[str, tuple[float, float]] | None = None,
     line: float | None = None,
     limits: tuple[float, float] | None = None,
 ) -> str:
-    """A row for each variant: a small dot for each seed, a large marker for their mean.
-
-    `intervals` put a bar from low to high around a value that then is the large marker instead.
-    """
-    figure, axes = _figure(3.8, 0.3 * len(values) + 0.65)
+    """A row for each variant: a small dot for each seed, a large marker for their mean."""
+    figure, axes = _figure(3.8, _height(len(values)))
     for row, (variant, of_variant) in enumerate(values.items()):
         look = looks[variant]
-        centre = float(np.mean(of_variant))
-        if intervals is not None:
-            centre, low, high = intervals[variant]
-            axes.plot([low, high], [row, row], color=look.colour, linewidth=1.6, alpha=0.7)
+        if bars is not None:
+            axes.plot(bars[variant], [row, row], color=look.colour, linewidth=1.6, alpha=0.7)
         axes.plot(
             of_variant,
             [row] * len(of_variant),
@@ -145,7 +134,7 @@ def dots(
             markersize=4,
             markeredgewidth=0,
         )
-        axes.plot([centre], [row], **look.marks, markersize=7)
+        axes.plot([np.mean(of_variant)], [row], **look.marks, markersize=7)
     if line is not None:
         axes.axvline(line, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(values)), [_short(variant) for variant in values])
@@ -247,6 +236,10 @@ def _coarse(weights_LxHxNxN: NDArray[np.float64]) -> NDArray[np.float64]:
         weights_LxHxNxN = np.add.reduceat(weights_LxHxNxN, first_T[:-1], axis)
     means: NDArray[np.float64] = weights_LxHxNxN / (width_T[:, None] * width_T)
     return means
+
+
+def _height(rows: int) -> float:
+    return 0.3 * rows + 0.65
 
 
 def _short(variant: str) -> str:

@@ -1,28 +1,29 @@
 """Of the report: what models notice of the order of words."""
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from tupe_jax.ablation.finished import Finished
 from tupe_jax.ablation.page import Html, Section, cards, how_to_read, named_figure, not_shown
-from tupe_jax.ablation.plots import Estimate, dots
+from tupe_jax.ablation.plots import dots
 from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord
+
+Score = TypeVar("Score", ProbeScore, PairScore)
+_MARKERS_AND_BARS = (
+    "A large marker is the mean over seeds, a small dot a seed; the bar spans the 95 % intervals "
+    "of all seeds."
+)
 
 
 def probes(finished: Finished) -> Iterator[Section]:
     """What a change of word order does to fine-tuned models."""
-
-    def look_up(name: str) -> Callable[[RunRecord], ProbeScore | None]:
-        return lambda record: record.probes.get(name)
-
-    drawn = []
-    for name in _names(finished, lambda record: record.probes):
-        found = finished.each(look_up(name))
-        points = {v: [(p.delta, p.low, p.high) for p in scores] for v, scores in found.items()}
-        rows = next(iter(found.values()))[0].rows
-        drawn.append(
-            _card(finished, points, name, f"{rows:,} pairs", "change of accuracy, points", 0)
-        )
+    drawn = _drawn(
+        finished,
+        lambda record: record.probes,
+        lambda probe: (probe.delta, probe.rows),
+        "change of accuracy, points",
+        unchanged=0,
+    )
     if drawn:
         yield Section(
             "probes",
@@ -32,9 +33,8 @@ def probes(finished: Finished) -> Iterator[Section]:
                     f"Models fine-tuned on {finished.config.measure.probe_task} answer sentence "
                     "pairs before and after words are moved: inside constituents of three to six "
                     "words, anywhere (Random), or agent and patient exchanged, which makes another "
-                    "answer right (Shuffle-SR). Left of the dashed line, accuracy is lost. A large "
-                    "marker is the mean over seeds, a small dot a seed; the bar spans the 95 % "
-                    "intervals of all seeds. Scales differ."
+                    "answer right (Shuffle-SR). Left of the dashed line, accuracy is lost. "
+                    f"{_MARKERS_AND_BARS} Scales differ."
                 ),
                 cards(drawn),
                 not_shown(
@@ -48,18 +48,14 @@ def probes(finished: Finished) -> Iterator[Section]:
 
 def minimal_pairs(finished: Finished) -> Iterator[Section]:
     """Which of two sentences the pre-trained models prefer."""
-
-    def look_up(name: str) -> Callable[[RunRecord], PairScore | None]:
-        return lambda record: record.pairs.get(name)
-
-    drawn = []
-    for name in _names(finished, lambda record: record.pairs):
-        found = finished.each(look_up(name))
-        points = {v: [(p.accuracy, p.low, p.high) for p in scores] for v, scores in found.items()}
-        pairs = next(iter(found.values()))[0].pairs
-        drawn.append(
-            _card(finished, points, name, f"{pairs:,} pairs", "accuracy, %", 50, (-2, 102))
-        )
+    drawn = _drawn(
+        finished,
+        lambda record: record.pairs,
+        lambda score: (score.accuracy, score.pairs),
+        "accuracy, %",
+        unchanged=50,
+        limits=(-2, 102),
+    )
     if drawn:
         yield Section(
             "pairs",
@@ -67,9 +63,8 @@ def minimal_pairs(finished: Finished) -> Iterator[Section]:
             [
                 how_to_read(
                     "How often the pre-trained model finds the English one of two sentences "
-                    "likelier, by pseudo-log-likelihood. The dashed line is guessing. A large "
-                    "marker is the mean over seeds, a small dot a seed; the bar spans the 95 % "
-                    "intervals of all seeds."
+                    "likelier, by pseudo-log-likelihood. The dashed line is guessing. "
+                    f"{_MARKERS_AND_BARS}"
                 ),
                 cards(drawn),
                 not_shown(
@@ -81,30 +76,37 @@ def minimal_pairs(finished: Finished) -> Iterator[Section]:
         )
 
 
-def _card(
+def _drawn(
     finished: Finished,
-    points: Mapping[str, list[Estimate]],
-    name: str,
-    size: str,
+    scores_of: Callable[[RunRecord], Mapping[str, Score]],
+    value_and_count: Callable[[Score], tuple[float, int]],
     about: str,
-    line: float,
+    *,
+    unchanged: float,
     limits: tuple[float, float] | None = None,
-) -> Html:
-    """Fractions as percent: a row for each variant."""
-    seeds = {variant: [100 * value for value, _, _ in of] for variant, of in points.items()}
-    bars = {
-        variant: (
-            statistics.fmean(seeds[variant]),
-            100 * min(low for _, low, _ in of),
-            100 * max(high for _, _, high in of),
+) -> list[Html]:
+    """A figure for each name that a score has, fractions as percent."""
+    scores = finished.each(scores_of)
+    names = dict.fromkeys(name for runs in scores.values() for of_run in runs for name in of_run)
+    figures = []
+    for name in names:
+        found = {
+            variant: [of_run[name] for of_run in runs if name in of_run]
+            for variant, runs in scores.items()
+        }
+        there = {variant: of_variant for variant, of_variant in found.items() if of_variant}
+        _, count = value_and_count(next(iter(there.values()))[0])
+        svg = dots(
+            {v: [100 * value_and_count(score)[0] for score in of] for v, of in there.items()},
+            finished.looks,
+            f"{about.split()[0]}-{name.replace(' ', '-')}",
+            about,
+            bars={
+                v: (100 * min(s.low for s in of), 100 * max(s.high for s in of))
+                for v, of in there.items()
+            },
+            line=unchanged,
+            limits=limits,
         )
-        for variant, of in points.items()
-    }
-    key = f"{about.split()[0]}-{name.replace(' ', '-')}"
-    svg = dots(seeds, finished.looks, key, about, intervals=bars, line=line, limits=limits)
-    return named_figure(name, size, svg)
-
-
-def _names(finished: Finished, of: Callable[[RunRecord], Mapping[str, object]]) -> list[str]:
-    found = (name for records in finished.runs.values() for r in records for name in of(r))
-    return list(dict.fromkeys(found))
+        figures.append(named_figure(name, f"{count:,} pairs", svg))
+    return figures

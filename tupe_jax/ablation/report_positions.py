@@ -155,7 +155,7 @@ def _caption(found: RankCorrelation) -> Content:
 def _cells(found: RankCorrelation) -> list[str]:
     return [
         *_estimate(found.of_means, found.interval),
-        "" if found.by_chance is None else f"{found.by_chance:.3f}",
+        _share(found.by_chance),
         *_estimate(found.of_runs, found.runs_interval),
     ]
 
@@ -164,6 +164,12 @@ def _estimate(estimate: float | None, interval: tuple[float, float] | None) -> t
     if estimate is None:
         return "not defined", ""
     return f"{estimate:.2f}", "none" if interval is None else _range(interval)
+
+
+def _share(by_chance: float | None) -> str:
+    if by_chance is None:
+        return ""
+    return f"{by_chance:.3f}" if by_chance >= 0.001 else "below 0.001"
 
 
 def _range(interval: tuple[float, float]) -> str:

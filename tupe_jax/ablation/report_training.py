@@ -20,10 +20,10 @@ from tupe_jax.ablation.plots import dots, loss_curves
 
 def losses(finished: Finished) -> Iterator[Section]:
     """Curves of all variants, their later half enlarged, and where each seed ends."""
-    curves, looks = finished.each(lambda record: record.validation), finished.looks
+    curves, looks = finished.each(lambda record: record.validation or None), finished.looks
     if not curves:
         return
-    ends = finished.each(lambda record: record.final_loss)
+    ends = finished.each(lambda record: record.final_loss if record.validation else None)
     seeds = max(map(len, ends.values()))
     half = finished.config.pretrain.train.steps // 2
     yield Section(
@@ -61,7 +61,7 @@ def losses(finished: Finished) -> Iterator[Section]:
 
 def convergence(finished: Finished) -> Iterator[Section]:
     """Steps to the first variant's final loss, and everyone's to everyone's."""
-    curves = finished.each(lambda record: record.validation)
+    curves = finished.each(lambda record: record.validation or None)
     if len(curves) < 2:
         return
     first, *others = curves
