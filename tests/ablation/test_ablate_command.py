@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ STUDY = """
 from dataclasses import replace
 
 from tests.ablation.studies import small_study
-from tupe_jax.ablation.config import study
+from tupe_jax.ablation.config import Variant, study
 
 
 def get_config():
@@ -22,6 +23,10 @@ def get_config():
     return study(
         replace(
             config,
+            variants=(
+                Variant("one", "tupe_a"),
+                Variant("same", "tupe_a", {"checkpoint.keep": 2}),  # nothing is compiled twice
+            ),
             downstream=replace(config.downstream, tasks=("builtin_nli",), finetune=finetune),
             measure=replace(config.measure, probe_task="builtin_nli", probe_pairs=30),
         )
@@ -46,7 +51,7 @@ def finished(config_file, tmp_path_factory):
 
 
 def test_every_run_leaves_all_that_was_measured(finished):
-    for variant in ("bert_a", "tupe_a"):
+    for variant in ("one", "same"):
         record = read_record(finished / "runs" / variant / "seed0-lr0.01")
         assert [step for step, _ in record.validation] == [2, 4]
         assert 4 < record.final_loss < 7  # log 300 is 5.7
@@ -58,6 +63,11 @@ def test_every_run_leaves_all_that_was_measured(finished):
         assert record.pairs["all"].pairs == 2
 
 
+def test_the_same_variant_under_two_names_has_the_same_numbers(finished):
+    one, same = (read_record(finished / "runs" / v / "seed0-lr0.01") for v in ("one", "same"))
+    assert replace(one, variant="same", settings=same.settings) == same
+
+
 def test_vocabulary_and_rows_are_made_once_for_all_runs(finished):
     assert (finished / "data/vocabulary.model").exists()
     assert (finished / "data/rows/index.json").exists()
@@ -66,11 +76,17 @@ def test_vocabulary_and_rows_are_made_once_for_all_runs(finished):
 
 def test_table_and_csv_have_a_line_for_each(finished):
     lines = (finished / "table.md").read_text().split("\n")
-    assert [line.split("|")[1].strip() for line in lines[2:4]] == ["bert_a", "tupe_a"]
+    assert [line.split("|")[1].strip() for line in lines[2:4]] == ["one", "same"]
     assert "still to come" not in "".join(lines)
     with (finished / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["variant"], row["seed"]) for row in rows] == [("bert_a", "0"), ("tupe_a", "0")]
+    assert [(row["variant"], row["seed"]) for row in rows] == [("one", "0"), ("same", "0")]
+
+
+def test_the_report_shows_what_was_measured(finished):
+    page = (finished / "report.html").read_text()
+    for words in ("one", "same", "builtin_nli", "Shuffle-SR", "tupe ablate --config="):
+        assert words in page
 
 
 def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, config_file):
@@ -83,7 +99,7 @@ def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, con
 def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
     finished, config_file, capsys
 ):
-    folder = finished / "runs/tupe_a/seed0-lr0.01"
+    folder = finished / "runs/one/seed0-lr0.01"
     trained = ["pretrain/checkpoints/4", "finetune/builtin_nli/lr0.0005-seed0/result.json"]
     times = [(folder / name).stat().st_mtime_ns for name in trained]
     record, table = (folder / "record.json").read_text(), (finished / "table.md").read_text()

@@ -37,7 +37,7 @@ def test_a_tuning_run_has_a_curve_and_nothing_else(tmp_path):
 
 
 def test_a_diverged_run_is_worse_than_any_other(tmp_path):
-    validation = ((2, 3.0), (4, math.inf))
+    validation = ((2, math.inf), (4, 3.0))
     write_record(
         record_of(CONFIG, KEY, is_tuning=True, diverged=True, validation=validation), tmp_path
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ablation.studies import record_of, small_study
-from tupe_jax.ablation import shared_data
+from tupe_jax.ablation import perform, shared_data
 from tupe_jax.ablation.collect import collect
 from tupe_jax.ablation.plan import EVERYTHING, RunKey, Unit
 from tupe_jax.ablation.record import write_record
@@ -17,6 +17,7 @@ from tupe_jax.ablation.run import begin, run_shard
 from tupe_jax.ablation.table import markdown
 from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.finetune.glue import Shard
+from tupe_jax.training.loop import DivergedError
 
 LOSSES = {
     ("bert_a", 1e-3): 3.5,
@@ -196,6 +197,22 @@ def test_a_record_of_other_text_is_named(tmp_path):
     write_record(record_of(lab.config, key, data="another"), tmp_path / key.folder)
     with pytest.raises(UserError, match=r"bert_a/seed1-lr0.001 was trained on other text"):
         collect(lab.config, tmp_path)
+
+
+def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch):
+    def diverge(config, folder, stop):
+        (folder / "metrics.jsonl").write_text('{"step": 2, "valid_loss": 5.5}\n')
+        raise DivergedError("loss was not finite")
+
+    monkeypatch.setattr(perform, "pretrain", diverge)
+    config = small_study(learning_rates=(1e-3,))
+    (tmp_path / "vocabulary.model").write_bytes(b"pieces")
+    data = shared_data.SharedData(tmp_path / "vocabulary.model", rows=None)
+    performer = perform.Performer(config, tmp_path, data, tasks={}, pairs=(), stop=Stop())
+    record = performer(RunKey("bert_a", 0, 1e-3), is_tuning=False)
+    assert (record.diverged, record.validation) == (True, ((2, 5.5),))
+    assert record.final_loss == math.inf
+    assert not record.is_measured
 
 
 def test_shards_that_begin_together_make_the_data_once_after_the_other(tmp_path, monkeypatch):

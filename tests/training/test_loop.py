@@ -46,10 +46,11 @@ def test_the_same_seed_gives_the_same_run(finished, tmp_path):
     runs.assert_same_run(arguments, workdir, tmp_path)
 
 
-def test_another_seed_gives_another_run(finished, tmp_path):
-    arguments, workdir, _ = finished
-    runs.run_here([*arguments, "--config.seed=1"], tmp_path)
+def test_another_seed_gives_another_run_that_is_judged_by_the_same_words(finished, tmp_path):
+    arguments, workdir, run = finished
+    other = runs.run_here([*arguments, "--config.seed=1"], tmp_path)
     assert runs.numbers(tmp_path) != runs.numbers(workdir)
+    assert other.validation.targets().tolist() == run.validation.targets().tolist()
 
 
 @pytest.mark.parametrize("looks", [0, 5, 7, 14])
