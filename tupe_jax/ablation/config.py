@@ -86,7 +86,7 @@ class MeasureConfig:
     """Of the built-in grammar; 0: none."""
     probe_task: str = ""
     """The inference task of `downstream.tasks` whose models are probed; empty: no probes."""
-    probe_pairs: int = 600
+    probe_pairs: int = 1500
     """Sentence pairs from which the probes are made."""
     probe_file: str = ""
     """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
