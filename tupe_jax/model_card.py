@@ -1,5 +1,7 @@
 """The model card: what somebody who finds a model folder wants to know, as Markdown."""
 
+import contextlib
+import functools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -104,17 +106,22 @@ def pretraining_command(saved: Mapping[str, Any]) -> str | None:
     except UserError:
         return None
 
-    def overrides(spec: str) -> list[str] | None:
-        try:
-            theirs = _settings(from_config_dict(load_config(spec)))
-        except UserError:  # no such form, or a config of something else
-            return None
-        return [f"--config.{k}={v}" for k, v in wanted.items() if v != theirs[k]]
-
-    specs = [f"{name}{form}" for name in known_configs() for form in FORMS]
-    found = {spec: changed for spec in specs if (changed := overrides(spec)) is not None}
+    found = {
+        spec: [f"--config.{name}={value}" for name, value in wanted.items() if value != has[name]]
+        for spec, has in _shipped().items()
+    }
     spec = min(found, key=lambda spec: len(found[spec]))
     return shlex.join(["tupe", "pretrain", f"--config={spec}", *found[spec]])
+
+
+@functools.cache
+def _shipped() -> dict[str, dict[str, Any]]:
+    """The settings of every shipped config of pre-training, in each of its forms."""
+    shipped = {}
+    for spec in (f"{name}{form}" for name in known_configs() for form in FORMS):
+        with contextlib.suppress(UserError):  # no such form, or a config of something else
+            shipped[spec] = _settings(from_config_dict(load_config(spec)))
+    return shipped
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class TrainedModel:
         seen = "" if self.length is None else f" (rows of {self.length} in pre-training)"
         lines = [
             f"{position_name(config.position)} from {self.name}{step}",
-            f"  {config.num_layers} layers, {config.hidden_size} wide, {config.num_heads} heads",
+            f"  {config.num_layers} layer{'s' * (config.num_layers > 1)}, "
+            f"{config.hidden_size} wide, {config.num_heads} heads",
             f"  {config.vocab_size:,} pieces, {reads}{seen}",
         ]
         for head, facts in self._heads.items():

@@ -61,7 +61,7 @@ def train(vocabulary, texts):
     """One piece of each row is hidden; every step has rows of its own."""
     config = with_position(
         small_config(
-            "tupe_r", vocab_size=vocabulary.size, num_layers=2, hidden_size=32, layer_loop="scan"
+            "tupe_r", vocab_size=vocabulary.size, num_layers=1, hidden_size=32, layer_loop="scan"
         ),
         max_length=32,
         relative_bins=32,

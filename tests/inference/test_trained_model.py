@@ -154,7 +154,7 @@ def test_a_model_without_vocabulary_can_be_looked_at(model, tmp_path):
 def test_it_says_what_it_is(model, model_folder):
     assert repr(model) == (
         f"tupe_r from {model_folder}, step {STEPS}\n"
-        "  2 layers, 32 wide, 4 heads\n"
+        "  1 layer, 32 wide, 4 heads\n"
         f"  180 pieces, texts of up to 32 tokens (rows of {LENGTH} in pre-training)"
     )
 
