@@ -22,7 +22,6 @@ from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.builtin.tasks.acceptability import contrast
 from tupe_jax.data.json_lines import MinimalPair
 from tupe_jax.data.pairs import Encoder
-from tupe_jax.data.vocabulary import MASK_ID
 from tupe_jax.errors import UserError
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
 from tupe_jax.lab.sentences import batches, encode_sentences
@@ -51,7 +50,7 @@ def score_pairs(
         raise UserError("there are no minimal pairs to score")
     texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
     rows = encode_sentences(encoder, texts)
-    good_N, bad_N = pseudo_log_likelihoods(model, rows).reshape(2, -1)
+    good_N, bad_N = pseudo_log_likelihoods(model, rows, encoder.special.mask_id).reshape(2, -1)
     lengths_N = np.maximum(*np.array([len(row) - 2 for row in rows]).reshape(2, -1))
     delta_N = good_N - bad_N
     hits_N = np.where(abs(delta_N) <= TIE * lengths_N, 0.5, delta_N > 0)
@@ -69,7 +68,7 @@ def score_pairs(
 
 
 def pseudo_log_likelihoods(
-    model: MaskedLM, rows: Sequence[NDArray[np.int32]]
+    model: MaskedLM, rows: Sequence[NDArray[np.int32]], mask_id: int
 ) -> NDArray[np.float64]:
     """Of each row [CLS] text [SEP]: the sum over its pieces, in nats."""
     model.encoder.positions.check_length(max(map(len, rows), default=0))
@@ -82,20 +81,20 @@ def pseudo_log_likelihoods(
     total_N = np.zeros(len(rows))
     for tokens_BxS, lines in batches(repeated, model.config, _BATCH_SIZE):
         place_B = np.resize(place_M[lines], len(tokens_BxS))
-        scores_B = np.asarray(_log_probability(graph, state, tokens_BxS, place_B))
+        scores_B = np.asarray(_log_probability(graph, state, tokens_BxS, place_B, mask_id))
         np.add.at(total_N, owner_M[lines], scores_B[: len(lines)])
     return total_N
 
 
 @partial(jax.jit, static_argnums=0)
 def _log_probability(
-    graph: Any, state: Any, tokens_BxS: jax.Array, place_B: jax.Array
+    graph: Any, state: Any, tokens_BxS: jax.Array, place_B: jax.Array, mask_id: jax.Array
 ) -> jax.Array:
     """Log of the probability of each row's piece at its place, when that is hidden: [B]."""
     place_Bx1 = place_B[:, None]
     hidden_Bx1 = jnp.take_along_axis(tokens_BxS, place_Bx1, axis=1)
     is_hidden_BxS = jnp.arange(tokens_BxS.shape[1]) == place_Bx1
-    masked_BxS = jnp.where(is_hidden_BxS, MASK_ID, tokens_BxS)
+    masked_BxS = jnp.where(is_hidden_BxS, mask_id, tokens_BxS)
     logits_BxV = nnx.merge(graph, state)(masked_BxS, positions_BxM=place_Bx1)[:, 0]
     return jnp.take_along_axis(jax.nn.log_softmax(logits_BxV), hidden_Bx1, axis=1)[:, 0]
 

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.pairs import Encoder
-from tupe_jax.data.vocabulary import CLS_ID, SEP_ID
 from tupe_jax.errors import UserError
 
 _LENGTH_STEP = 16
@@ -24,7 +23,8 @@ class Batch(NamedTuple):
 
 def encode_sentences(encoder: Encoder, texts: Sequence[str]) -> list[NDArray[np.int32]]:
     """[CLS] text [SEP] of each."""
-    rows = [np.array([CLS_ID, *encoder.encode(text), SEP_ID], np.int32) for text in texts]
+    cls_id, sep_id = encoder.special.cls_id, encoder.special.sep_id
+    rows = [np.array([cls_id, *encoder.encode(text), sep_id], np.int32) for text in texts]
     for text, row in zip(texts, rows, strict=True):
         if len(row) == 2:
             raise UserError(f"the text {text!r} has no words")

@@ -12,7 +12,8 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.config import ModelConfig
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
+from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
 from tupe_jax.model.heads import MaskedLM
 
@@ -30,7 +31,7 @@ class Guess:
 
 
 def fill_masks(
-    model: MaskedLM, vocabulary: Vocabulary, sentences: Sequence[str], top_k: int = 5
+    model: MaskedLM, vocabulary: AnyVocabulary, sentences: Sequence[str], top_k: int = 5
 ) -> list[list[list[Guess]]]:
     """For each sentence and each [MASK] in it, the `top_k` likeliest pieces, best first."""
     if vocabulary.size > model.config.vocab_size:
@@ -41,13 +42,15 @@ def fill_masks(
     if not sentences:
         return []
     tokens_BxS, masks = _batch(
-        [encode_masked(vocabulary, text) for text in sentences], model.config
+        [encode_masked(vocabulary, text) for text in sentences],
+        model.config,
+        vocabulary.special.mask_id,
     )
     widest = max(len(places) for places in masks)
     positions_BxM = np.stack([np.resize(places, widest) for places in masks])
     # A model may have more rows than there are pieces, to be divisible by the devices of a mesh.
-    ids_V = np.arange(model.config.vocab_size)
-    ordinary_V = (ids_V >= len(SPECIAL_PIECES)) & (ids_V < vocabulary.size)
+    ordinary_V = np.zeros(model.config.vocab_size, bool)
+    ordinary_V[vocabulary.ordinary_ids] = True
     graph, state = nnx.split(model)
     k = min(top_k, int(ordinary_V.sum()))
     probabilities, pieces = jax.device_get(
@@ -65,18 +68,18 @@ def fill_masks(
     ]
 
 
-def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
+def encode_masked(vocabulary: AnyVocabulary, text: str) -> list[int]:
     """[CLS] text [SEP] as ids, where each "[MASK]" stands for one piece."""
     first, *others = text.split(MASK)
     if not others:
         raise UserError(f"no {MASK} in {text!r}; write {MASK} for each piece to be guessed")
     ids = vocabulary.encode(first)
     for part in others:
-        ids += [MASK_ID, *_encode_after_word(vocabulary, part)]
-    return [CLS_ID, *ids, SEP_ID]
+        ids += [vocabulary.special.mask_id, *_encode_after_word(vocabulary, part)]
+    return [vocabulary.special.cls_id, *ids, vocabulary.special.sep_id]
 
 
-def _encode_after_word(vocabulary: Vocabulary, part: str) -> list[int]:
+def _encode_after_word(vocabulary: AnyVocabulary, part: str) -> list[int]:
     """The ids of text that follows a word.
 
     SentencePiece begins every text with a space. Before the full stop in "[MASK]." that would be
@@ -90,7 +93,7 @@ def _encode_after_word(vocabulary: Vocabulary, part: str) -> list[int]:
 
 
 def _batch(
-    rows: Sequence[list[int]], config: ModelConfig
+    rows: Sequence[list[int]], config: ModelConfig, mask_id: int
 ) -> tuple[NDArray[np.int32], list[NDArray[np.intp]]]:
     """The rows padded to one length, and the places of their masks."""
     longest = max(map(len, rows))
@@ -100,7 +103,7 @@ def _batch(
     tokens_BxS = np.full((len(rows), length), config.pad_id, np.int32)
     for row, ids in zip(tokens_BxS, rows, strict=True):
         row[: len(ids)] = ids
-    return tokens_BxS, [np.flatnonzero(row == MASK_ID) for row in tokens_BxS]
+    return tokens_BxS, [np.flatnonzero(row == mask_id) for row in tokens_BxS]
 
 
 @partial(jax.jit, static_argnums=(0, 5))
