@@ -36,6 +36,7 @@ COMMANDS = (
     Command("shardings", "print how a config is divided among devices"),
     Command("compile", "ask the compiler of a TPU or GPU whether and how well a config would run"),
     Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
+    Command("import-hf", "turn a public encoder in Hugging Face's layout into a model folder"),
     Command("vocab", "train a vocabulary on a data task"),
     Command("prepare", "run a data task once and write its token rows"),
     Command("bench", "measure one part on this machine"),

@@ -1,6 +1,7 @@
 """A model as a folder: `model.safetensors` with its arrays, `config.json` with its settings.
 
-`vocabulary.model` stands beside them where the model's vocabulary is known.
+`vocabulary.model`, or `vocabulary.json` of an imported model, stands beside them where the model's
+vocabulary is known.
 """
 
 import dataclasses
@@ -21,7 +22,8 @@ from tupe_jax.interop import arrays as flat
 from tupe_jax.model.heads import MaskedLM
 
 FORMAT = 1
-WEIGHTS, SETTINGS, VOCABULARY = "model.safetensors", "config.json", "vocabulary.model"
+WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+VOCABULARY, IMPORTED_VOCABULARY = "vocabulary.model", "vocabulary.json"
 
 
 def save_folder(
@@ -46,7 +48,9 @@ def save_folder(
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
         (unfinished / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
         if vocabulary is not None:
-            (unfinished / VOCABULARY).write_bytes(vocabulary)
+            is_imported = vocabulary.startswith(b"{")  # JSON; SentencePiece's are binary
+            name = IMPORTED_VOCABULARY if is_imported else VOCABULARY
+            (unfinished / name).write_bytes(vocabulary)
         unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
         unfinished.rename(target)
     finally:
