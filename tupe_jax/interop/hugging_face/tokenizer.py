@@ -29,6 +29,8 @@ class Kind:
     lower_case: bool = False
     mask_takes_space: bool = False
     """The space before it, like a word."""
+    keeps_spaces: bool = False
+    """To SentencePiece a text is one word."""
 
 
 _BERT = Kind("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", lower_case=True)
@@ -40,7 +42,7 @@ KINDS: Mapping[str, Kind] = {
     "roberta": _ROBERTA,
     "mpnet": replace(_ROBERTA, unk="[UNK]", lower_case=True, mask_takes_space=True),
     "deberta": replace(_BERT, lower_case=False),
-    "deberta-v2": replace(_BERT, lower_case=False),
+    "deberta-v2": replace(_BERT, lower_case=False, keeps_spaces=True),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
     "xlnet": Kind("<pad>", "<cls>", "<sep>", "<mask>", "<unk>", mask_takes_space=True),
 }
@@ -149,9 +151,7 @@ def _byte_level_bpe(folder: Path, settings: Mapping[str, Any]) -> Any:
 
 
 def _unigram(file: Path, kind: Kind, settings: Mapping[str, Any]) -> Any:
-    """ALBERT's reading of a SentencePiece model: quotes, accents and case are normalised first."""
     tokenizers = library()
-    normalizers = tokenizers.normalizers
     model = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
     model.ParseFromString(file.read_bytes())
     if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
@@ -160,16 +160,46 @@ def _unigram(file: Path, kind: Kind, settings: Mapping[str, Any]) -> Any:
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.Unigram(scores, model.trainer_spec.unk_id, byte_fallback=False)
     )
-    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not settings.get("keep_accents", False):
-        steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if settings.get("do_lower_case", kind.lower_case):
-        steps.append(normalizers.Lowercase())
-    if model.normalizer_spec.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap))
-    tokenizer.normalizer = normalizers.Sequence(steps)
+    lower_case = settings.get("do_lower_case", kind.lower_case)
+    characters = model.normalizer_spec.precompiled_charsmap
+    if kind.keeps_spaces:
+        tokenizer.normalizer = _light_normalizer(lower_case)
+        split = [tokenizers.pre_tokenizers.Punctuation()] * settings.get("split_by_punct", False)
+    else:
+        accents = settings.get("keep_accents", False)
+        tokenizer.normalizer = _normalizer(lower_case, accents, characters)
+        split = [tokenizers.pre_tokenizers.WhitespaceSplit()]
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
+        [*split, tokenizers.pre_tokenizers.Metaspace()]
     )
     tokenizer.decoder = tokenizers.decoders.Metaspace()
+    for piece in model.pieces:
+        if piece.type in (piece.CONTROL, piece.USER_DEFINED):
+            token = tokenizers.AddedToken(piece.piece, normalized=False)
+            (tokenizer.add_special_tokens if piece.type == piece.CONTROL else tokenizer.add_tokens)(
+                [token]
+            )
     return tokenizer
+
+
+def _normalizer(lower_case: bool, keep_accents: bool, characters: bytes) -> Any:
+    """ALBERT's and XLNet's: quotes, accents and case before SentencePiece's own table."""
+    normalizers = library().normalizers
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if lower_case:
+        steps.append(normalizers.Lowercase())
+    if characters:
+        steps.append(normalizers.Precompiled(characters))
+    return normalizers.Sequence(steps)
+
+
+def _light_normalizer(lower_case: bool) -> Any:
+    """DeBERTa's from version 2 on."""
+    tokenizers = library()
+    normalizers = tokenizers.normalizers
+    spaces = tokenizers.Regex(r"\s{2,}|[\n\r\t]")
+    steps = [normalizers.Lowercase()] * lower_case
+    steps += [normalizers.Replace(spaces, " "), normalizers.NFC()]
+    return normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
