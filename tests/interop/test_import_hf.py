@@ -3,16 +3,21 @@
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 
 from tests.interop import public_encoders as public
+from tests.model.helpers import spread_model
 from tupe_jax import cli
 from tupe_jax.errors import UserError
+from tupe_jax.finetune.step import Classifier
 from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.interop.folder import save_folder
 from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.pretrained import load_pretrained
 
 PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "the", "boat"]
@@ -47,6 +52,43 @@ def test_a_torch_file_holds_the_same(downloaded, tmp_path):
     (tmp_path / "old/model.safetensors").unlink()
     torch.save(public.theirs("bert").state_dict(), tmp_path / "old/pytorch_model.bin")
     assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
+
+
+def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
+    other = tmp_path / "other"
+    save_folder(
+        spread_model(load_pretrained(downloaded).config),
+        other,
+        load_pretrained(downloaded).vocabulary_file,
+    )
+    arguments = ["--length=9", "--words=3", f"--out={tmp_path / 'out'}"]
+    assert cli.main(["analyze", str(downloaded), str(other), *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "n = 9 positions" in lines[0]
+    assert lines[1].split()[:5] == ["model", "positions", "layers", "symmetry", "locality"]
+    found = json.loads((tmp_path / "out/comparison.json").read_text())
+    for line, model in zip(lines[2:4], found["models"], strict=True):
+        name, encoding, layers, symmetry, locality, *_ = line.split()
+        assert (name, encoding, layers) == (model["name"], "added", "2")
+        assert float(symmetry) == round(100 * model["measures"]["symmetry"], 1)
+        assert float(locality) == round(100 * model["measures"]["locality"], 1)
+    ours = load_pretrained(downloaded)
+    words = choose_words(ours.vocabulary.ordinary_ids, 3)
+    expected = attention_among_identical_words(ours.model(), 9, words).measures_of_mean()
+    assert found["models"][0]["measures"] == expected
+    assert found["models"][1]["measures"] != expected
+
+
+def test_fine_tuning_begins_with_the_imported_pooler(downloaded):
+    pretrained = load_pretrained(downloaded)
+    classifier = Classifier(pretrained.config, "cola", 2, is_regression=False)
+    params = classifier.first_params(0, pretrained.params)
+    expected = public.theirs("bert").bert.pooler.dense.weight.detach().numpy().T
+    np.testing.assert_array_equal(params["pooler"]["dense"]["kernel"][...], expected)
+    assert "pooler" not in params["classification_heads"]["cola"]
+    tokens, *_ = public.rows()
+    outputs = jax.eval_shape(classifier.outputs_BxC, params, tokens)
+    assert outputs.shape == (2, 2)
 
 
 def test_names_of_before_2019_are_understood():

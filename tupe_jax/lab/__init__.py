@@ -11,6 +11,7 @@ Probing:   written.py, shuffles.py, roles.py   sentences with trees, and other o
            order_sensitivity.py   order in representations
            intervals.py           how sure all that is
 Together:  analysis.py            one model with all that needs no fine-tuning; `tupe analyze`
+           comparison.py          several models side by side
 """
 
 from tupe_jax.lab.metrics import (
