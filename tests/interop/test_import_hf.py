@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from tupe_jax.interop.folder import save_folder
 from tupe_jax.interop.hugging_face.importing import from_state_dict
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.pretrained import load_pretrained
+from tupe_jax.training.masked_words import encode_masked, fill_masks
 
 PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "the", "boat"]
 
@@ -89,6 +91,20 @@ def test_fine_tuning_begins_with_the_imported_pooler(downloaded):
     tokens, *_ = public.rows()
     outputs = jax.eval_shape(classifier.outputs_BxC, params, tokens)
     assert outputs.shape == (2, 2)
+
+
+def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match=r"pip install 'tupe_jax\[hugging-face\]'"):
+        load_pretrained(downloaded)
+
+
+def test_masks_are_filled_by_an_imported_model(downloaded):
+    pretrained = load_pretrained(downloaded)
+    vocabulary = pretrained.vocabulary
+    assert encode_masked(vocabulary, "the [MASK] boat") == [2, 7, 4, 8, public.SEP]
+    ((guesses,),) = fill_masks(pretrained.model(), vocabulary, ["the [MASK]"], top_k=9)
+    assert {guess.piece for guess in guesses} == {"a", "##b", "the", "boat"}
 
 
 def test_names_of_before_2019_are_understood():

@@ -70,7 +70,8 @@ def fill_masks(
 
 def encode_masked(vocabulary: AnyVocabulary, text: str) -> list[int]:
     """[CLS] text [SEP] as ids, where each "[MASK]" stands for one piece."""
-    first, *others = text.split(MASK)
+    # A mask takes the space before it, like a word; to byte-level pieces that would be one.
+    first, *others = (part.rstrip() for part in text.split(MASK))
     if not others:
         raise UserError(f"no {MASK} in {text!r}; write {MASK} for each piece to be guessed")
     ids = vocabulary.encode(first)

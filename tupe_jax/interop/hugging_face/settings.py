@@ -141,7 +141,10 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
 
 
 def xlnet(settings: Settings, found: Found) -> ModelConfig:
-    """Used as an encoder: all words see each other, and nothing is remembered."""
+    """Used as an encoder: all words see each other, and nothing is remembered.
+
+    Our rows begin with [CLS], its own end with it: to relative positions that is not the same.
+    """
     settings.require("attn_type", "bi")
     settings.require("bi_data", False)
     settings.require("clamp_len", -1)
