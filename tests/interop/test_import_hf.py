@@ -3,18 +3,20 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 
+from tests.finetune import tuning
 from tests.interop import public_encoders as public
 from tests.model.helpers import spread_model
 from tupe_jax import cli
+from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
-from tupe_jax.finetune.step import Classifier
+from tupe_jax.finetune.trial import Trial
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.folder import save_folder
 from tupe_jax.interop.hugging_face.importing import from_state_dict
@@ -81,16 +83,16 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
     assert found["models"][1]["measures"] != expected
 
 
-def test_fine_tuning_begins_with_the_imported_pooler(downloaded):
-    pretrained = load_pretrained(downloaded)
-    classifier = Classifier(pretrained.config, "cola", 2, is_regression=False)
-    params = classifier.first_params(0, pretrained.params)
-    expected = public.theirs("bert").bert.pooler.dense.weight.detach().numpy().T
-    np.testing.assert_array_equal(params["pooler"]["dense"]["kernel"][...], expected)
-    assert "pooler" not in params["classification_heads"]["cola"]
-    tokens, *_ = public.rows()
-    outputs = jax.eval_shape(classifier.outputs_BxC, params, tokens)
-    assert outputs.shape == (2, 2)
+def test_an_imported_model_is_fine_tuned_from_where_it_is(downloaded, tmp_path):
+    examples = [Example("the boat", ["a boat", "ab"][n % 2], n % 2) for n in range(8)]
+    config = replace(tuning.CONFIG, epochs=1, batch_size=8, length=16)
+    task, hardly = tuning.own_task(("no", "yes"), examples), Trial(1e-9, 0)
+    tuning.tune(downloaded, task, tmp_path, [hardly], config)
+    tuned, imported = load_pretrained(tmp_path), load_pretrained(downloaded)
+    assert tuned.classification_heads == {"own": 2}
+    assert tuned.vocabulary.encode("The boat") == [7, 8]
+    for path, array in imported.params.items():
+        np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
 
 
 def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
