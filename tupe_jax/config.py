@@ -59,6 +59,7 @@ class ModelConfig:
     embedding_size: int = 0
     """Features of the embeddings, projected to hidden_size (ALBERT, ELECTRA); 0: hidden_size."""
     embedding_norm: bool = True
+    """LayerNorm after the sum of the embeddings; XLNet has none."""
     segments: int = 0
     """Kinds of segment embeddings (BERT has 2); a segment ends with `sep_id`."""
     share_layers: bool = False
@@ -66,6 +67,7 @@ class ModelConfig:
     activation: Activation = "gelu"
     """`gelu_tanh` is Google's approximation of it."""
     masked_word_head: bool = True
+    """Some public encoders come without one, and cannot be asked for words."""
     pooler: bool = False
     """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False

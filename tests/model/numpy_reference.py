@@ -115,13 +115,13 @@ def logits(position, q, k, shared, own, heads):
 
     if position.absolute == "mixed":
         products += 3
-        u = own_relative["u"] if position.relative == "transformer_xl" else 0
+        u = own_relative["u_bias"] if position.relative == "transformer_xl" else 0
         pair_dots = rope_dots if position.relative == "rope" else plain_dots
         dots = mixed_dots(absolute, q + u, k, pair_dots)
     elif position.relative == "rope":
         dots = rope_dots(q, k)
     elif position.relative == "transformer_xl":
-        dots = plain_dots(q + own_relative["u"], k)
+        dots = plain_dots(q + own_relative["u_bias"], k)
     if position.relative == "transformer_xl":
         dots = dots + transformer_xl_dots(own_relative, q)
     if position.relative == "shaw":
@@ -225,7 +225,7 @@ def transformer_xl_dots(weights, q):
     def value(i, j):
         angles = [(i - j) / 10000 ** (2 * m / size) for m in range(size // 2)]
         R = np.array([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
-        return ((q[i] + weights["v"]) * np.tensordot(R, weights["kernel"], 1)).sum(-1)
+        return ((q[i] + weights["v_bias"]) * np.tensordot(R, weights["kernel"], 1)).sum(-1)
 
     return over_pairs(len(q), value).transpose(2, 0, 1)
 

@@ -79,7 +79,7 @@ class ClassificationHead(nnx.Module):
     def __call__(
         self, hidden_BxSxD: jax.Array, shared: Pooler | None, key: jax.Array | None
     ) -> jax.Array:
-        pooler = self.pooler or shared
+        pooler = shared if self.pooler is None else self.pooler
         assert pooler is not None
         pooled_BxD = dropout(pooler(hidden_BxSxD), self.dropout, key)
         return self.output(pooled_BxD.astype(jnp.float32))

@@ -155,8 +155,8 @@ XLNET = replace(
     mlp_norm="ff.layer_norm",
     layer_positions={
         "kernel": ("rel_attn.r", "same"),
-        "u": ("rel_attn.r_w_bias", "same"),
-        "v": ("rel_attn.r_r_bias", "same"),
+        "u_bias": ("rel_attn.r_w_bias", "same"),
+        "v_bias": ("rel_attn.r_r_bias", "same"),
     },
     pooler="",
     unused=("mask_emb", "lm_loss.", "sequence_summary.", "logits_proj."),

@@ -222,19 +222,19 @@ def transformer_xl(config: ModelConfig) -> Encoding:
     def queries_keys(
         once: Any, weights: Weights, q: jax.Array, k: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        return q + weights["u"].astype(q.dtype), k
+        return q + weights["u_bias"].astype(q.dtype), k
 
     def scores(once: Any, weights: Weights, q: jax.Array, k: jax.Array) -> jax.Array:
         R_NxHxd = jnp.tensordot(once.astype(q.dtype), weights["kernel"].astype(q.dtype), 1)
         return by_distance_to_pairs(
-            _dot("bihd,nhd->bhin", q + weights["v"].astype(q.dtype), R_NxHxd)
+            _dot("bihd,nhd->bhin", q + weights["v_bias"].astype(q.dtype), R_NxHxd)
         )
 
     return Encoding(
         layer_weights={
             "kernel": Weight((D, H, d), ("embed", "heads", "head_size")),
-            "u": bias,
-            "v": bias,
+            "u_bias": bias,
+            "v_bias": bias,
         },
         once=once,
         queries_keys=queries_keys,
