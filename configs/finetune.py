@@ -22,7 +22,7 @@ FORMS = {
     "quick": FinetuneConfig(
         length=128,
         epochs=5,
-        optimizer=OptimizerConfig(peak_learning_rate=5e-4, warmup="6%"),
+        optimizer=OptimizerConfig(peak_learning_rate=1e-3, warmup="6%"),
     ),
 }
 

@@ -1,8 +1,8 @@
-"""The quick start: a small TUPE-R on the built-in corpus, in under four minutes on two CPU cores.
+"""The quick start: a small TUPE-R on the built-in corpus, in about three minutes on two CPU cores.
 
   tupe pretrain
 
-Expected: validation loss 3.8 nats per masked token, where guessing by frequency gives 5.8.
+Expected: validation loss 2.5 nats per masked token, where guessing by frequency gives 5.8.
 """
 
 from ml_collections import ConfigDict

@@ -9,7 +9,7 @@ paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (
         Expected, from the paper (base, 1 M steps): validation 2.044 bits per masked token, GLUE
         average 85.04.
 modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
-tiny    360 steps on the built-in corpus, a few minutes on two CPU cores.
+tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 """
 
 from ml_collections import ConfigDict

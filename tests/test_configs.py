@@ -8,6 +8,7 @@ import pytest
 from flax import nnx
 
 from tupe_jax import cli
+from tupe_jax.ablation.config import ablation_config
 from tupe_jax.checks import from_mapping
 from tupe_jax.config import POSITION_VARIANTS
 from tupe_jax.config_files import known_configs, load_config
@@ -18,7 +19,8 @@ from tupe_jax.recipes import from_config_dict
 
 CONFIGS = known_configs()
 FINETUNING = {"finetune": FinetuneConfig, "glue": GlueConfig}
-PRETRAINING = [name for name in CONFIGS if name not in FINETUNING]
+ABLATIONS = [name for name in CONFIGS if name.startswith("ablations/")]
+PRETRAINING = [name for name in CONFIGS if name not in (*FINETUNING, *ABLATIONS)]
 
 
 def forms(name):
@@ -32,6 +34,13 @@ def test_every_form_makes_a_model(spec):
     assert config.data.length <= config.model.position.max_length
 
 
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_form_of_a_study_is_a_config(name):
+    for form in ("tiny", "paper"):
+        config = ablation_config(load_config(f"{name}:{form}"))
+        assert (config.pretrain.train.steps == 10**6) == (form == "paper")
+
+
 @pytest.mark.parametrize("form", ["paper", "quick"])
 @pytest.mark.parametrize("name", FINETUNING)
 def test_every_form_of_fine_tuning_is_a_config(name, form):
@@ -42,9 +51,10 @@ def test_every_form_of_fine_tuning_is_a_config(name, form):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_header_gives_commands_that_work(name):
     text = CONFIGS[name].read_text()
-    command = name if name in FINETUNING else "pretrain"
+    command = name if name in FINETUNING else "ablate" if name in ABLATIONS else "pretrain"
     commands = re.findall(rf"^  tupe {command}(.*)$", text, re.MULTILINE)
-    assert len(commands) == (1 if name == "quickstart" else 2 if name in FINETUNING else 3)
+    forms_shown = re.findall(r"^(\w+)  +\w", text.split('"""')[1], re.MULTILINE)
+    assert len(commands) == (len(forms_shown) or 1)
     for spec in re.findall(r"--config=(\S+)", text):
         assert spec.partition(":")[0] == name
         load_config(spec)

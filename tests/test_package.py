@@ -1,14 +1,17 @@
 """What a newcomer meets first: the import, the command, the README."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tupe_jax
 from tupe_jax import cli
-from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError
+from tupe_jax.config_files import load_config
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,9 +50,105 @@ def test_every_command_explains_itself_with_an_example(capsys):
         assert f"tupe {command.name} " in capsys.readouterr().out.split("\n\n", 1)[1]
 
 
+def test_help_of_every_command_needs_neither_jax_nor_tensorflow():
+    script = """
+import contextlib, sys
+from tupe_jax import cli
+for command in cli.COMMANDS:
+    with contextlib.suppress(SystemExit):
+        cli.main([command.name, "--help"])
+    assert not {"jax", "tensorflow"} & set(sys.modules), command
+"""
+    python(script)
+
+
+def test_alone_it_shows_the_commands_by_purpose(capsys):
+    assert cli.main([]) == 0
+    shown = capsys.readouterr().out
+    for purpose, commands in cli.PURPOSES.items():
+        (_, after) = shown.split(f"\n{purpose}:\n")
+        lines = after.splitlines()[: len(commands)]
+        assert [line.split()[0] for line in lines] == [command.name for command in commands]
+
+
+def test_the_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tupe_jax {tupe_jax.__version__}\n"
+
+
 def test_an_unknown_command_is_one_line(capsys):
     assert cli.main(["pretrane"]) == cli.USER_ERROR_EXIT_CODE
-    assert capsys.readouterr().err.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "did you mean 'pretrain'" in error
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
+def test_an_unknown_argument_is_one_line(command, capsys):
+    with pytest.raises(SystemExit, match=f"^{cli.USER_ERROR_EXIT_CODE}$"):
+        cli.main([command.name, "--nonsense=1"])
+    error = capsys.readouterr().err
+    assert error.startswith(f"tupe {command.name}: ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UserError("a wrong thing"), cli.USER_ERROR_EXIT_CODE, "a wrong thing"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "/x: Permission denied"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_a_user_can_cause_is_one_line_and_a_traceback_on_request(
+    error, code, line, monkeypatch, capsys
+):
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setattr("tupe_jax.commands.pretrain.run", fail)
+    assert cli.main(["pretrain"]) == code
+    assert capsys.readouterr().err == f"tupe pretrain: {line}\n"
+    monkeypatch.setenv("TUPE_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        cli.main(["pretrain"])
+
+
+def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
+    def fail(arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tupe_jax.commands.pretrain.run", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["pretrain"])
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours():
+    script = "from tupe_jax import cli; import sys; sys.exit(cli.main(['completion', 'fish']))"
+    pipe = f"{sys.executable} -c {shlex.quote(script)} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() in ("0", "141")  # 0 if all fitted into the pipe
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            "def get_config():\n    return nothing\n",
+            r"mine.py:2: NameError: .*'nothing'",
+        ),
+        ("def get_config(\n", r"mine.py: SyntaxError: .*line 1"),
+        ("import not_there\n", r"mine.py:1: ModuleNotFoundError"),
+        ("x = 1\n", "mine.py has no function get_config"),
+    ],
+)
+def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(content)
+    with pytest.raises(UserError, match=words):
+        load_config(str(file))
 
 
 def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, capsys):

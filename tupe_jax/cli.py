@@ -6,10 +6,14 @@ A command's module is imported only when it runs, so that `tupe --help` needs no
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
+from tupe_jax import __version__
+from tupe_jax.checks import did_you_mean
 from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
 
 
@@ -28,27 +32,72 @@ class Command:
         return f"tupe_jax.commands.{self.name.replace('-', '_')}"
 
 
-COMMANDS = (
-    Command("pretrain", "train a model on text, or go on where a run stopped"),
-    Command("finetune", "fine-tune a model on a task, one of GLUE's or your own"),
-    Command("glue", "fine-tune on all of GLUE by the paper's protocol, and print its table"),
-    Command("analyze", "measure what a trained model knows of positions and word order"),
-    Command("shardings", "print how a config is divided among devices"),
-    Command("compile", "ask the compiler of a TPU or GPU whether and how well a config would run"),
-    Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
-    Command("import-hf", "turn a public encoder in Hugging Face's layout into a model folder"),
-    Command("vocab", "train a vocabulary on a data task"),
-    Command("prepare", "run a data task once and write its token rows"),
-    Command("bench", "measure one part on this machine"),
-)
+PURPOSES: Mapping[str, tuple[Command, ...]] = {
+    "train": (
+        Command("pretrain", "train a model on text, or go on where a run stopped"),
+        Command("finetune", "fine-tune a model on a task, one of GLUE's or your own"),
+        Command("glue", "fine-tune on all of GLUE by the paper's protocol, and print its table"),
+    ),
+    "use a model": (
+        Command("fill-mask", "put words in place of [MASK]"),
+        Command("encode", "turn texts into vectors"),
+        Command("score", "say how likely a model finds a text"),
+        Command("predict", "ask a fine-tuned model about texts"),
+    ),
+    "look into models": (
+        Command("analyze", "measure what a trained model knows of positions and word order"),
+        Command("ablate", "compare positional encodings: train, tune and measure variants x seeds"),
+    ),
+    "plan a large run": (
+        Command("shardings", "print how a config is divided among devices"),
+        Command(
+            "compile", "ask the compiler of a TPU or GPU whether and how well a config would run"
+        ),
+    ),
+    "take a model elsewhere": (
+        Command("export", "write a model as safetensors, or in the released TUPE format"),
+        Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
+        Command("import-hf", "turn a public encoder in Hugging Face's layout into a model folder"),
+    ),
+    "prepare data": (
+        Command("vocab", "train a vocabulary on a data task"),
+        Command("prepare", "run a data task once and write its token rows"),
+    ),
+    "this machine": (
+        Command("doctor", "look whether all that is needed is here"),
+        Command("bench", "measure one part on this machine"),
+        Command("completion", "print what makes a shell complete these commands"),
+    ),
+}
+COMMANDS = tuple(command for commands in PURPOSES.values() for command in commands)
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for a wrong argument, as for any other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR_EXIT_CODE, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
+def parser_of(command: Command) -> Parser:
+    """The arguments of a command."""
+    module = importlib.import_module(command.module)
+    parser = Parser(
+        prog=f"tupe {command.name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    return parser
 
 
 def _overview() -> str:
     width = max(len(command.name) for command in COMMANDS)
-    lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS]
+    lines = []
+    for purpose, commands in PURPOSES.items():
+        lines += ["", f"{purpose}:"]
+        lines += [f"  {command.name:<{width}}  {command.summary}" for command in commands]
     return f"""usage: tupe <command> [arguments]
-
-commands:
 {chr(10).join(lines)}
 
 `tupe <command> --help` explains one; TUPE_TRACEBACK=1 shows where an error arose."""
@@ -60,18 +109,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(_overview())
         return 0
+    if argv[0] == "--version":
+        print(f"tupe_jax {__version__}")
+        return 0
     commands = {command.name: command for command in COMMANDS}
     command = commands.get(argv[0])
     if command is None:
-        print(f"tupe: no command {argv[0]!r}; `tupe --help` lists them", file=sys.stderr)
+        near = did_you_mean(argv[0], commands)
+        print(f"tupe: no command {argv[0]!r}{near}; `tupe --help` lists them", file=sys.stderr)
         return USER_ERROR_EXIT_CODE
-    module = importlib.import_module(command.module)
-    parser = argparse.ArgumentParser(
-        prog=f"tupe {command.name}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
+    parser = parser_of(command)
     # Settings of a config file are no arguments of the command: argparse would not know them.
     overrides = [word for word in argv[1:] if word.startswith("--config.")]
     arguments = parser.parse_args([word for word in argv[1:] if word not in overrides])
@@ -79,10 +126,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{overrides[0]}: this command takes no config")
     arguments.overrides = overrides
     try:
-        exit_code: int | None = module.run(arguments)
-    except UserError as error:
-        if os.environ.get("TUPE_TRACEBACK"):
+        exit_code: int | None = importlib.import_module(command.module).run(arguments)
+        sys.stdout.flush()  # here, where a reader that has gone away is no error yet
+    except BaseException as error:
+        told = None if os.environ.get("TUPE_TRACEBACK") else _told(error)
+        if told is None:
             raise
-        print(f"tupe {command.name}: {error}", file=sys.stderr)
-        return error.exit_code
+        message, code = told
+        print(f"tupe {command.name}: {message}", file=sys.stderr)
+        return code
     return exit_code or 0
+
+
+def _told(error: BaseException) -> tuple[str, int] | None:
+    """The line for an error that a user can cause, and its exit code; None for all others."""
+    match error:
+        case UserError():
+            return str(error), error.exit_code
+        case KeyboardInterrupt():
+            return "interrupted", 128 + signal.SIGINT
+        case BrokenPipeError():
+            # Else Python complains once more, when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return "nobody reads on", 128 + signal.SIGPIPE
+        case (
+            FileExistsError()
+            | FileNotFoundError()
+            | IsADirectoryError()
+            | NotADirectoryError()
+            | PermissionError()
+        ) if error.filename is not None:
+            return f"{error.filename}: {error.strerror}", USER_ERROR_EXIT_CODE
+    return None

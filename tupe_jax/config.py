@@ -334,6 +334,16 @@ POSITION_VARIANTS: Mapping[str, PositionConfig] = {
 """The encodings of both papers and their public relatives, by the names used in tables."""
 
 
+def position_name(position: PositionConfig) -> str:
+    """Its name in tables, or the settings that make it up."""
+    grid = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
+    for name, known in POSITION_VARIANTS.items():
+        if all(getattr(position, part) == getattr(known, part) for part in grid):
+            return name
+    untied = " + untie_cls" if position.untie_cls else ""
+    return f"{position.absolute} + {position.relative}{untied}"
+
+
 def model_config(size: str, position: str | PositionConfig, **settings: Any) -> ModelConfig:
     """A model of a named size with a named positional encoding: `model_config("base", "tupe_r")`.
 

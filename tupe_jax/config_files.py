@@ -1,6 +1,7 @@
 """Config files: found by path or name, with `:form`, overridden by `--config.section.key=value`."""
 
 import runpy
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,7 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     """`configs/tupe_r.py:tiny` or `tupe_r:tiny`, with `--config.section.key=value` applied."""
     name, _, form = spec.partition(":")
     path = _find(name)
-    definitions = runpy.run_path(str(path))
-    if "get_config" not in definitions:
-        raise UserError(f"{path} has no function get_config; see configs/tupe_r.py")
-    config: ConfigDict = definitions["get_config"](*([form] if form else []))
+    config = _run_file(path, form)
     argv = ["tupe", *overrides]
     for override in overrides:
         _check_name(config, override)
@@ -35,6 +33,22 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
         values(argv)
     except flags.Error as error:
         raise UserError(str(error).splitlines()[0]) from error
+    return config
+
+
+def _run_file(path: Path, form: str) -> ConfigDict:
+    try:
+        definitions = runpy.run_path(str(path))
+        if "get_config" not in definitions:
+            raise UserError(f"{path} has no function get_config; see configs/tupe_r.py")
+        config: ConfigDict = definitions["get_config"](*([form] if form else []))
+    except UserError:
+        raise
+    except Exception as error:  # whatever is wrong in a user's file is the user's to mend
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f":{frame.lineno}" for frame in frames if frame.filename == str(path)]
+        where = f"{path}{lines[-1] if lines else ''}"
+        raise UserError(f"{where}: {type(error).__name__}: {error}") from error
     return config
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tupe_jax.checks import from_mapping
 from tupe_jax.config import ModelConfig
@@ -14,7 +15,6 @@ from tupe_jax.interop import arrays as flat
 from tupe_jax.interop import folder
 from tupe_jax.interop.hugging_face import importing as hugging_face
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.training.checkpoint import load_for_use
 from tupe_jax.training.fingerprint import fingerprints
 
 MODEL_FOLDER = "model"
@@ -35,12 +35,20 @@ class Pretrained:
     """Of pre-training, where it is known."""
     length: int | None = None
     """Tokens in a row of pre-training, where it is known."""
+    heads: Mapping[str, folder.HeadFacts] = field(default_factory=dict)
+    """What the classification heads say, where it is known."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """The config of pre-training and its validation loss, where they are known."""
 
     @property
     def fingerprint(self) -> int:
         """32 bits that tell these weights from all others."""
         marks = fingerprints({".".join(path): array for path, array in self.params.items()})
         return sum(marks.values()) % 2**32
+
+    @property
+    def facts(self) -> folder.Facts:
+        return folder.Facts(self.step, self.length, self.heads, self.run)
 
     def model(self) -> MaskedLM:
         return flat.model_from(self.config, self.classification_heads, lambda _: self.params)
@@ -65,6 +73,9 @@ def load_pretrained(
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)
     _refuse(vocabulary, path)
+    # A model folder is to be read where there is no Orbax.
+    from tupe_jax.training.checkpoint import load_for_use
+
     saved = load_for_use(found)
     if "model" not in saved.config:
         raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
@@ -77,6 +88,7 @@ def load_pretrained(
             vocabulary_file=saved.vocabulary,
             step=saved.step,
             length=saved.config["data"]["length"],
+            run={"config": saved.config, "valid_loss": saved.valid_loss},
         )
     )
 
@@ -111,7 +123,7 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
         if source.name == folder.IMPORTED_VOCABULARY
         else Vocabulary.load(source)
     )
-    model = folder.load_folder(path)
+    model, facts = folder.load_folder(path), folder.load_facts(path)
     return _checked(
         Pretrained(
             config=model.config,
@@ -119,6 +131,10 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
             params=flat.arrays_of(model),
             vocabulary=vocabulary,
             vocabulary_file=source.read_bytes(),
+            step=facts.step,
+            length=facts.length,
+            heads=facts.heads,
+            run=facts.run,
         )
     )
 
@@ -142,8 +158,8 @@ def _refuse(vocabulary: str | os.PathLike[str] | None, path: str | os.PathLike[s
         raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
 
 
-def _checked(pretrained: Pretrained) -> Pretrained:
-    config, vocabulary = pretrained.config, pretrained.vocabulary
+def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
+    """Refuse a vocabulary that the model was not trained with, as far as that can be seen."""
     pad_id = vocabulary.special.pad_id
     if vocabulary.size != config.vocab_size:
         raise UserError(
@@ -155,4 +171,8 @@ def _checked(pretrained: Pretrained) -> Pretrained:
             f"the model pads with token {config.pad_id}, but [PAD] is {pad_id} in "
             f"{vocabulary.path}: its pieces are numbered in another way"
         )
+
+
+def _checked(pretrained: Pretrained) -> Pretrained:
+    check_vocabulary(pretrained.config, pretrained.vocabulary)
     return pretrained

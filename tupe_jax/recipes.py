@@ -74,9 +74,9 @@ def _tiny(position: str | PositionConfig, size: str) -> Config:
         model=model,
         data=DataConfig(task="builtin:8000", cleaning="none", length=64),
         optimizer=OptimizerConfig(peak_learning_rate=2e-3, warmup="10%"),
-        train=TrainConfig(steps=360, batch_size=64, log_every=20),
-        checkpoint=CheckpointConfig(every=120),
-        eval=EvalConfig(every=120, rows=512),
+        train=TrainConfig(steps=900, batch_size=64, log_every=20),
+        checkpoint=CheckpointConfig(every=300),
+        eval=EvalConfig(every=150, rows=512),
     )
 
 

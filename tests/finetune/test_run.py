@@ -3,10 +3,10 @@
 import dataclasses
 import json
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tupe_jax
 from tests.finetune import tuning
 from tests.finetune.tuning import CONFIG, ONE, TWO, tune
 from tests.training.runs import StopAfter
@@ -73,17 +73,24 @@ def test_evaluations_come_twice_an_epoch_and_the_best_is_among_them(finished):
 def test_the_kept_model_is_that_of_the_best_evaluation(finished, task):
     """Its accuracy is the one on record, and its answers are the predictions on file."""
     workdir, results = finished
+    examples = task.dev["dev"]
     for result in results:
-        pretrained = load_pretrained(workdir / result.trial.name)
-        model, vocabulary = pretrained.model(), pretrained.vocabulary
-        examples = task.dev["dev"]
-        rows = tuning.rows_of(examples, vocabulary)
-        said = np.asarray(model.classify(jnp.asarray(rows.tokens_NxS), task.name)).argmax(-1)
-        right = np.mean(said == rows.labels_N)
+        model = tupe_jax.load(workdir / result.trial.name)
+        answers = model.predict([example.sentence1 for example in examples])
+        said = [answer.label for answer in answers]
+        right = np.mean([task.classes[e.label] == s for e, s in zip(examples, said, strict=True)])
         assert right == result.best.scores["dev"]["accuracy"]
         lines = (workdir / result.trial.name / "predictions/dev/predictions.tsv").read_text()
-        names = [line.split("\t")[1] for line in lines.splitlines()[1:]]
-        assert names == [task.classes[number] for number in said]
+        assert said == [line.split("\t")[1] for line in lines.splitlines()[1:]]
+
+
+def test_the_kept_model_knows_what_it_was_trained_for(finished, task):
+    workdir, results = finished
+    for result in results:
+        facts = load_pretrained(workdir / result.trial.name).heads[task.name]
+        assert (facts.classes, facts.texts, facts.length) == (task.classes, 1, CONFIG.length)
+        assert facts.trial["learning_rate"] == result.trial.learning_rate
+        assert facts.trial["scores"] == result.best.scores
 
 
 def test_finished_trials_are_not_repeated(finished, model_folder, task):

@@ -15,7 +15,8 @@ from tupe_jax.interop.hugging_face.importing import from_state_dict
 
 def test_transformers_reads_what_was_trained_here(tmp_path):
     model = spread_model(small_config("bert_a", pooler=True))
-    write_files(model, None, tmp_path)
+    write_files(model, b"our own", tmp_path)
+    assert (tmp_path / "vocabulary.model").read_bytes() == b"our own"
     theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path)
     tokens = random_tokens()
     is_word = tokens != 0

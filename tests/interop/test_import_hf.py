@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+import transformers
 
 from tests.finetune import tuning
 from tests.interop import public_encoders as public
@@ -17,12 +18,12 @@ from tupe_jax import cli
 from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.trial import Trial
+from tupe_jax.inference.masked_words import encode_masked, fill_masks
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.folder import save_folder
 from tupe_jax.interop.hugging_face.importing import from_state_dict
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.pretrained import load_pretrained
-from tupe_jax.training.masked_words import encode_masked, fill_masks
 
 PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "the", "boat"]
 
@@ -56,6 +57,19 @@ def test_a_torch_file_holds_the_same(downloaded, tmp_path):
     (tmp_path / "old/model.safetensors").unlink()
     torch.save(public.theirs("bert").state_dict(), tmp_path / "old/pytorch_model.bin")
     assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
+
+
+def test_an_imported_bert_goes_back(downloaded, tmp_path):
+    out = tmp_path / "back"
+    assert cli.main(["export", str(downloaded), str(out), "--format=hf"]) == 0
+    assert sorted(file.name for file in out.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    assert load_pretrained(out).fingerprint == load_pretrained(downloaded).fingerprint
+    assert transformers.BertTokenizer.from_pretrained(out).tokenize("The boat") == ["the", "boat"]
 
 
 def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
@@ -104,9 +118,10 @@ def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
 def test_masks_are_filled_by_an_imported_model(downloaded):
     pretrained = load_pretrained(downloaded)
     vocabulary = pretrained.vocabulary
-    assert encode_masked(vocabulary, "the [MASK] boat") == [2, 7, 4, 8, public.SEP]
-    ((guesses,),) = fill_masks(pretrained.model(), vocabulary, ["the [MASK]"], top_k=9)
-    assert {guess.piece for guess in guesses} == {"a", "##b", "the", "boat"}
+    assert encode_masked(vocabulary, "the [MASK] boat") == [7, 4, 8]
+    (filled,) = fill_masks(pretrained.model(), vocabulary, ["the [MASK]"], top_k=9)
+    guesses = {(guess.piece, guess.starts_word) for guess in filled.guesses[0]}
+    assert guesses == {("a", True), ("b", False), ("the", True), ("boat", True)}
 
 
 def test_names_of_before_2019_are_understood():

@@ -12,16 +12,18 @@ import pytest
 from flax import nnx
 from matplotlib.image import imread
 
+from tests.lab.conftest import PIECES
+from tests.lab.snli_lines import snli_line
 from tests.model.helpers import small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.config import CheckpointConfig, Config, DataConfig
-from tupe_jax.data.builtin import documents
-from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary, train_vocabulary
+from tupe_jax.data.vocabulary import CLS_ID, SEP_ID
+from tupe_jax.interop.folder import save_folder
 from tupe_jax.lab import METRICS
 from tupe_jax.lab.analysis import text_rows
 from tupe_jax.training.checkpoint import Checkpoints
 
-LENGTH, PIECES = 24, 300
+LENGTH = 24
 
 
 @jax.tree_util.register_dataclass
@@ -30,14 +32,6 @@ class State:
     step: Any
     params: Any
     ema: Any
-
-
-@pytest.fixture(scope="module")
-def vocabulary_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocabulary") / "small.model"
-    lines = [sentence.text for d in documents(0, 0, 100) for sentence in d.sentences]
-    path.write_bytes(train_vocabulary(lines, PIECES))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +104,60 @@ def test_the_matrices_are_drawn(analysed):
         assert imread(picture).std() > 0.05
 
 
-def test_text_for_the_four_terms_is_as_in_training(vocabulary_file):
-    rows = text_rows(Vocabulary.load(vocabulary_file), 17)
+def test_a_model_without_a_head_for_inference_has_no_probes_and_the_report_says_why(analysed):
+    reason = (
+        "the model is not fine-tuned; probes are for one that is on mnli or snli or builtin_nli"
+    )
+    assert (analysed / "out/report.txt").read_text().endswith(f"\n\nNo probes: {reason}\n")
+    assert json.loads((analysed / "out/analysis.json").read_text())["probes"] == reason
+
+
+@pytest.fixture(scope="module")
+def finetuned(vocabulary_file, tmp_path_factory):
+    """As `tupe finetune` leaves it; positions for half of the built-in pairs."""
+    folder = tmp_path_factory.mktemp("finetuned")
+    config = with_position(small_config("bert_a", vocab_size=PIECES, num_layers=1), max_length=48)
+    model = spread_model(config, heads={"builtin_nli": 3})
+    save_folder(model, folder / "lr0.001-seed0/model", vocabulary_file.read_bytes())
+    return folder
+
+
+def analysis_of(finetuned, out, *arguments):
+    few = ["--words=1", "--length=8", f"--out={out}"]
+    assert cli.main(["analyze", str(finetuned), *few, *arguments]) == 0
+    return (out / "report.txt").read_text(), json.loads((out / "analysis.json").read_text())
+
+
+def test_a_fine_tuned_model_is_probed_with_built_in_pairs(finetuned, tmp_path, monkeypatch):
+    monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PAIRS", 10)
+    monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PROBE_PAIRS", 60)
+    text, numbers = analysis_of(finetuned, tmp_path)
+    probes = numbers["probes"]
+    assert (probes["head"], probes["pairs"]) == ("builtin_nli", 60)
+    assert 0 < probes["too_long"] < 60
+    assert [result["name"] for result in probes["results"]][-2:] == ["Random", "Shuffle-SR"]
+    for result in probes["results"]:
+        before, after = result["original"]["estimate"], result["changed"]["estimate"]
+        assert result["delta"]["estimate"] == pytest.approx(after - before)
+        assert result["delta"]["low"] <= after - before <= result["delta"]["high"]
+        assert f"{result['delta']['estimate']:.3f} (" in text
+    assert f"changed in 60 pairs, head builtin_nli (95 %); {probes['too_long']} longer" in text
+    assert max(map(len, text.split("\n")[1:])) <= 100
+    assert imread(tmp_path / "probes.png").std() > 0.05
+
+
+def test_a_fine_tuned_model_is_probed_with_pairs_of_snli(finetuned, tmp_path, monkeypatch):
+    monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PAIRS", 10)
+    file = tmp_path / "dev.jsonl"
+    file.write_text("".join(json.dumps(snli_line(label)) + "\n" for label in ("-", "neutral")))
+    text, numbers = analysis_of(finetuned, tmp_path, f"--snli={file}")
+    assert f"{finetuned}, probed with {file}\n" in text
+    assert numbers["probes"]["pairs"] == 1
+    assert [result["name"] for result in numbers["probes"]["results"]] == ["Shuffle-3", "Random"]
+
+
+def test_text_for_the_four_terms_is_as_in_training(vocabulary):
+    rows = text_rows(vocabulary, 17)
     assert rows.shape == (32, 17)
     assert (rows[:, 0] == CLS_ID).all()
     assert (rows[:, 1:] != CLS_ID).all()
@@ -125,6 +171,7 @@ def test_text_for_the_four_terms_is_as_in_training(vocabulary_file):
         (["nowhere"], "nowhere: no such folder"),
         (["nowhere", "--limit=0"], "--limit=0 must be at least 1"),
         (["nowhere", "--pairs=missing.jsonl"], "missing.jsonl: no such file"),
+        (["FOLDER", "--snli=x.jsonl"], "--snli=x.jsonl is of no use: the model is not fine-tuned"),
         (["FOLDER", "--length=24"], "25 tokens is longer than position.max_length=24"),
         (["FOLDER", "--length=0"], "0 positions are too few"),
         (["FOLDER", "--out=FOLDER/pairs.jsonl/x"], "cannot make"),

@@ -11,8 +11,9 @@ from tests.model.helpers import logits, small_config, spread_model
 from tupe_jax.data.json_lines import MinimalPair, read_minimal_pairs
 from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAIR_SEPARATORS, SEP_ID, SPECIAL
 from tupe_jax.errors import UserError
-from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, pseudo_log_likelihoods, score_pairs
-from tupe_jax.lab.sentences import batches, encode_sentences
+from tupe_jax.inference.masked_words import pseudo_log_likelihoods
+from tupe_jax.inference.sentences import batches, encode_sentences
+from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 
 
 class Numbers:
@@ -45,7 +46,7 @@ def by_definition(model, row):
 def test_the_score_is_the_sum_over_hidden_pieces(model):
     rng = np.random.default_rng(0)
     texts = [" ".join(map(str, rng.integers(5, 50, n))) for n in (1, 3, 13, 14, 15, 18, 18)]
-    rows = encode_sentences(Numbers(), texts)
+    rows = encode_sentences(Numbers(), texts, model.config)
     assert [len(row) for row in rows] == [3, 5, 15, 16, 17, 20, 20]
     scores = pseudo_log_likelihoods(model, rows, MASK_ID)
     np.testing.assert_allclose(scores, [by_definition(model, row) for row in rows], rtol=1e-4)
@@ -53,7 +54,8 @@ def test_the_score_is_the_sum_over_hidden_pieces(model):
 
 def test_pairs_are_judged_by_paradigm_and_together(model):
     texts = [f"{a} {b} 9" for a in range(5, 13) for b in (20, 21)]
-    scores = pseudo_log_likelihoods(model, encode_sentences(Numbers(), texts), MASK_ID)
+    rows = encode_sentences(Numbers(), texts, model.config)
+    scores = pseudo_log_likelihoods(model, rows, MASK_ID)
     pairs = [
         MinimalPair(texts[n], texts[n + 1], "one" if n < 8 else "other") for n in range(0, 16, 2)
     ]
@@ -73,7 +75,7 @@ def test_pairs_are_judged_by_paradigm_and_together(model):
 def test_batches_hold_every_row_once(model):
     rows = [np.arange(1, n + 1, dtype=np.int32) for n in (3, 5, 16, 17, 20, 4)]
     seen = []
-    for tokens, which in batches(rows, model.config, batch_size=2):
+    for tokens, which in batches(rows, model.config, sizes=(2,)):
         assert tokens.shape in ((2, 16), (2, 20))  # 20 is the end of the table of positions
         for line, n in zip(tokens, which, strict=False):
             assert list(line[line > 0]) == list(rows[n])
@@ -81,11 +83,11 @@ def test_batches_hold_every_row_once(model):
     assert sorted(seen) == list(range(6))
 
 
-def test_rows_are_sentences_between_their_special_pieces():
-    (row,) = encode_sentences(Numbers(), ["7 8"])
+def test_rows_are_sentences_between_their_special_pieces(model):
+    (row,) = encode_sentences(Numbers(), ["7 8"], model.config)
     assert list(row) == [CLS_ID, 7, 8, SEP_ID]
     with pytest.raises(UserError, match="the text ' ' has no words"):
-        encode_sentences(Numbers(), [" "])
+        encode_sentences(Numbers(), [" "], model.config)
 
 
 def test_what_cannot_be_scored_is_told(model):

@@ -19,8 +19,9 @@ from tupe_jax.data.examples import Example
 from tupe_jax.data.json_lines import MinimalPair
 from tupe_jax.data.pairs import encode_examples
 from tupe_jax.data.vocabulary import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_PIECES
+from tupe_jax.inference.vectors import sentence_vectors
 from tupe_jax.lab.minimal_pairs import score_pairs
-from tupe_jax.lab.order_sensitivity import mean_of_words, order_sensitivity
+from tupe_jax.lab.order_sensitivity import order_sensitivity
 from tupe_jax.lab.probes import Probe, ProbeItem, run_probe
 from tupe_jax.lab.written import Written
 from tupe_jax.model.heads import MaskedLM
@@ -134,10 +135,13 @@ def test_minimal_pairs_of_the_same_words_are_told_apart_by_positions_only(models
 
 def test_representations_hold_the_order_with_positions_only(models):
     sentences = [Written(tuple(s.split()), (frozenset({0, 1}),)) for s in SENTENCES]
-    found = {
-        name: order_sensitivity(sentences, mean_of_words(model, Alphabet()))
-        for name, model in models.items()
-    }
+
+    def sensitivity(model):
+        return order_sensitivity(
+            sentences, lambda texts: sentence_vectors(model, Alphabet(), texts, "mean")
+        )
+
+    found = {name: sensitivity(model) for name, model in models.items()}
     assert found["none"].sensitivity.high == 0
     assert found["none"].recognised.estimate == 1
     assert found["tupe_r"].sensitivity.low > 0.1

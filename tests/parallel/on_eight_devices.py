@@ -23,7 +23,6 @@ from tupe_jax.training.step import make_train_step
 
 MESHES = {  # slice, data, fsdp, tensor
     "one device": (1, 1, 1, 1),
-    "8x1x1": (1, 8, 1, 1),
     "1x8x1": (1, 1, 8, 1),
     "2x2x2": (1, 2, 2, 2),
     "1x2x4": (1, 1, 2, 4),

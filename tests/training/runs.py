@@ -46,7 +46,7 @@ def settings(corpus, *, reader="prepared", **overrides):
         "model.vocab_size": PIECES,
         "model.hidden_size": 32,
         "model.mlp_size": 64,
-        "model.num_layers": 2,
+        "model.num_layers": 1,
         "model.dropout": 0.1,
         "model.attention_dropout": 0.1,
         "position.max_length": LENGTH,
@@ -182,20 +182,33 @@ def finish(process):
     return out
 
 
-STEPS = 90
+STEPS = 40
 
 
-def assert_kills_change_nothing(reader, devices, corpus, tmp_path):
-    """Kill a run twice at random moments, start it again, and compare it with one left alone."""
-    # A save every third step: many kills fall into one.
-    arguments = settings(
-        corpus, reader=reader, **{"train.steps": STEPS, "checkpoint.every": 3, "eval.every": 20}
+def steps_with_saves(corpus, reader="prepared", every=3):
+    """A save every third step: many kills fall into one. Layers that differ in their dropout."""
+    return settings(
+        corpus,
+        reader=reader,
+        **{
+            "model.num_layers": 2,
+            "train.steps": STEPS,
+            "checkpoint.every": every,
+            "eval.every": 20,
+        },
     )
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-    finish(start_elsewhere(arguments, calm, devices))
-    moments = random.Random(f"{reader} {devices}")
+
+
+def left_alone(arguments, workdir, devices):
+    finish(start_elsewhere(arguments, workdir, devices))
+    return workdir
+
+
+def assert_kills_change_nothing(arguments, devices, calm, killed):
+    """Kill a run twice at random moments, start it again, and compare it with one left alone."""
+    moments = random.Random(f"{killed.name} {devices}")
     kills = 0
-    for lines in (moments.randrange(5, 30), moments.randrange(40, 75)):
+    for lines in (moments.randrange(5, 15), moments.randrange(18, 28)):
         process = start_elsewhere(arguments, killed, devices)
         wait_for_lines(process, killed, lines)
         time.sleep(moments.random() * 0.05)

@@ -5,19 +5,30 @@ import signal
 import pytest
 
 from tests.training import runs
-from tests.training.runs import STEPS, finish, wait_for_lines
+from tests.training.runs import finish, wait_for_lines
 from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
 
-@pytest.mark.parametrize("reader", ["prepared", "live"])
-def test_killed_at_random_moments(reader, corpus, tmp_path):
-    runs.assert_kills_change_nothing(reader, 1, corpus, tmp_path)
+@pytest.fixture(scope="module")
+def calm(corpus, tmp_path_factory):
+    """Of prepared rows; how often a run saves does not change what it writes."""
+    return runs.left_alone(runs.steps_with_saves(corpus), tmp_path_factory.mktemp("calm"), 1)
 
 
-def test_sigterm_saves_and_exits_with_its_own_code(corpus, tmp_path):
-    arguments = runs.settings(corpus, **{"train.steps": STEPS, "checkpoint.every": 1000})
-    calm, stopped = tmp_path / "calm", tmp_path / "stopped"
-    finish(runs.start_elsewhere(arguments, calm))
+def test_killed_at_random_moments(calm, corpus, tmp_path):
+    arguments = runs.steps_with_saves(corpus)
+    runs.assert_kills_change_nothing(arguments, 1, calm, tmp_path / "killed")
+
+
+def test_killed_at_random_moments_with_the_live_reader(corpus, tmp_path):
+    arguments = runs.steps_with_saves(corpus, reader="live")
+    calm = runs.left_alone(arguments, tmp_path / "calm", devices=1)
+    runs.assert_kills_change_nothing(arguments, 1, calm, tmp_path / "live_killed")
+
+
+def test_sigterm_saves_and_exits_with_its_own_code(calm, corpus, tmp_path):
+    arguments = runs.steps_with_saves(corpus, every=1000)
+    stopped = tmp_path / "stopped"
     process = runs.start_elsewhere(arguments, stopped)
     # The first compile: the signal arrives while it goes on.
     while "compiling" not in process.stderr.readline():
@@ -27,7 +38,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(corpus, tmp_path):
     assert process.returncode == STOPPED_EXIT_CODE, err
     assert "the same command goes on" in err
     process = runs.start_elsewhere(arguments, stopped)
-    wait_for_lines(process, stopped, 30)
+    wait_for_lines(process, stopped, 10)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == STOPPED_EXIT_CODE, err

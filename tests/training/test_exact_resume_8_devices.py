@@ -7,4 +7,6 @@ from tests.training import runs
 
 
 def test_killed_at_random_moments(corpus, tmp_path):
-    runs.assert_kills_change_nothing("prepared", 8, corpus, tmp_path)
+    arguments = runs.steps_with_saves(corpus)
+    calm = runs.left_alone(arguments, tmp_path / "calm", devices=8)
+    runs.assert_kills_change_nothing(arguments, 8, calm, tmp_path / "killed")

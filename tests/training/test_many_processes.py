@@ -17,15 +17,7 @@ TWO = runs.mesh(data=2, fsdp=2)
 
 @pytest.fixture(scope="module")
 def arguments(corpus):
-    return runs.settings(
-        corpus,
-        **{
-            "train.steps": STEPS,
-            "checkpoint.every": 5,
-            "eval.every": 10,
-            "model.num_layers": 1,
-        },
-    )
+    return runs.settings(corpus, **{"train.steps": STEPS, "checkpoint.every": 5, "eval.every": 10})
 
 
 @pytest.fixture(scope="module")

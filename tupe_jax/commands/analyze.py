@@ -4,12 +4,18 @@
   tupe analyze runs/tupe_r --length=64 --words=256      positions looked at, words to probe with
   tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's form
   tupe analyze runs/tupe_r bert-base-uncased albert     several side by side: a table
+  tupe analyze runs/finetune-builtin_nli                probes of word order, too
+  tupe analyze runs/finetune-snli --snli=dev.jsonl.gz   the same with parsed pairs of SNLI
 
 Prints a report and writes it to --out, with all numbers as JSON, a line per head as CSV, and the
 matrices as pictures: position-only attention from the bias and by identical words, locality,
 symmetry and other metrics, kinds of heads, BERT-A's four terms, the sensitivity of representations
-to word order, and minimal pairs (of the built-in grammar if no others are given). Of several models
-only symmetry and locality are measured. A model may be a folder in Hugging Face's layout.
+to word order, and minimal pairs (of the built-in grammar if no others are given). Of a model that
+was fine-tuned on inference also what it answers when constituents are shuffled and roles exchanged.
+(Its minimal pairs say little: fine-tuning moves the encoder away from the head that guesses words.)
+
+Of several models only symmetry and locality are measured. A model may be a folder in Hugging Face's
+layout.
 """
 
 import argparse
@@ -19,18 +25,25 @@ from typing import TYPE_CHECKING
 from tupe_jax.errors import UserError, writing_failed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tupe_jax.data.json_lines import MinimalPair
+    from tupe_jax.lab.inference_pairs import InferencePair
     from tupe_jax.model.heads import MaskedLM
     from tupe_jax.pretrained import Pretrained
 
 LONGEST = 128
 WORDS = 64
 BUILTIN_PAIRS = 500
+BUILTIN_PROBE_PAIRS = 1500
+"""Roles can be exchanged in a tenth of them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "checkpoint", nargs="+", help="a work directory, a checkpoint or a model folder"
+        "checkpoint",
+        nargs="+",
+        help="a work directory, a checkpoint, a model folder or a fine-tuning",
     )
     parser.add_argument("--out", type=Path, default=Path("analysis"), help="default: analysis")
     parser.add_argument(
@@ -39,9 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"positions to look at, without [CLS] (default: a row's, at most {LONGEST})",
     )
     parser.add_argument("--words", type=int, default=WORDS, help=f"default: {WORDS}")
-    parser.add_argument("--pairs", type=Path, help="a .jsonl or .jsonl.gz file")
+    parser.add_argument("--pairs", type=Path, help="minimal pairs, a .jsonl or .jsonl.gz file")
     parser.add_argument(
-        "--limit", type=int, default=100, help="pairs of a file, per paradigm (default: 100)"
+        "--limit", type=int, default=100, help="pairs of --pairs, per paradigm (default: 100)"
+    )
+    parser.add_argument(
+        "--snli", type=Path, help="pairs to probe with, in the form of SNLI's own .jsonl files"
     )
 
 
@@ -52,9 +68,10 @@ def run(arguments: argparse.Namespace) -> None:
 
     if len(arguments.checkpoint) > 1:
         return _compare(arguments)
-    (path,) = arguments.checkpoint
+    (checkpoint,) = arguments.checkpoint
     pairs = _pairs(arguments)
-    pretrained = load_pretrained(path)
+    pretrained = load_pretrained(checkpoint)
+    probe_pairs = _probe_pairs(arguments.snli, pretrained.classification_heads)
     _make(arguments.out)
     analysis = analyse(
         _exact(pretrained),
@@ -62,9 +79,11 @@ def run(arguments: argparse.Namespace) -> None:
         length=_usual_length(pretrained) if arguments.length is None else arguments.length,
         words=arguments.words,
         pairs=pairs,
+        probe_pairs=probe_pairs,
     )
     step = "" if pretrained.step is None else f", step {pretrained.step}"
-    report, *others = write_report(analysis, f"{path}{step}", arguments.out)
+    probed = "" if arguments.snli is None else f", probed with {arguments.snli}"
+    report, *others = write_report(analysis, f"{checkpoint}{step}{probed}", arguments.out)
     print(report.read_text(encoding="utf-8"))
     print(f"in {arguments.out}: {', '.join(path.name for path in (report, *others))}")
 
@@ -77,8 +96,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     from tupe_jax.lab.comparison import as_table, measure
     from tupe_jax.pretrained import load_pretrained
 
-    if arguments.pairs is not None:
-        raise UserError("--pairs are judged by one model at a time; give one checkpoint")
+    for name in ("pairs", "snli"):
+        if getattr(arguments, name) is not None:
+            raise UserError(f"--{name} is for one model at a time; give one checkpoint")
     pretrained = {path: load_pretrained(path) for path in arguments.checkpoint}
     shortest = min(_usual_length(one) for one in pretrained.values())
     looks = {
@@ -109,7 +129,7 @@ def _exact(pretrained: "Pretrained") -> "MaskedLM":
 
 def _usual_length(pretrained: "Pretrained") -> int:
     """Positions of a row of pre-training without [CLS], as far as there are some."""
-    from tupe_jax.lab.analysis import longest_input
+    from tupe_jax.model.positions import longest_input
 
     row = LONGEST + 1 if pretrained.length is None else pretrained.length
     return int(min(row - 1, LONGEST, longest_input(pretrained.config) - 1))
@@ -140,3 +160,17 @@ def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
         if seen[pair.paradigm] <= arguments.limit:
             chosen.append(pair)
     return chosen
+
+
+def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[InferencePair]":
+    """Those of a file, for which the model must have a head, or built-in ones."""
+    from tupe_jax.lab.inference_pairs import builtin_pairs, snli_pairs
+    from tupe_jax.lab.inference_probes import inference_head
+
+    if snli is None:
+        return builtin_pairs("test", BUILTIN_PROBE_PAIRS) if heads else []
+    try:
+        inference_head(heads)
+    except UserError as error:
+        raise UserError(f"--snli={snli} is of no use: {error}") from None
+    return snli_pairs(snli)

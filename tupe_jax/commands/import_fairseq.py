@@ -1,8 +1,10 @@
 """Turn a released TUPE checkpoint into a model folder (safetensors + JSON).
 
   tupe import-fairseq checkpoint_best.pt tupe_r_base/
+  tupe import-fairseq exported/checkpoint.pt tupe_r/ --vocabulary=exported/vocabulary.model
 
 The number of heads is read from the checkpoint if it is there; a bare state dict needs --num_heads.
+A folder without vocabulary is whole for fine-tuning and use only with --vocabulary given there.
 """
 
 import argparse
@@ -10,32 +12,41 @@ from pathlib import Path
 
 from tupe_jax.errors import UserError
 
+RELEASED_PAD_ID = 1
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, help="a .pt file (needs PyTorch) or an .npz file")
     parser.add_argument("out", type=Path, help="the folder to write; must not exist")
     parser.add_argument("--num_heads", type=int, help="attention heads, if the file does not say")
-    parser.add_argument("--pad_id", type=int, default=1, help="the padding token (default: 1)")
+    parser.add_argument("--pad_id", type=int, help="the padding token (default: 1)")
     parser.add_argument(
         "--pre_layer_norm", action="store_true", default=None, help="if the file does not say"
     )
+    parser.add_argument("--vocabulary", type=Path, help="the model's, a SentencePiece file")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.data.vocabulary import Vocabulary
     from tupe_jax.interop import checkpoint_file, fairseq, folder
+    from tupe_jax.pretrained import check_vocabulary
 
     released = checkpoint_file.read_checkpoint(arguments.checkpoint)
     num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads
     if num_heads is None:
         raise UserError(f"{arguments.checkpoint} does not say how many heads; add --num_heads=N")
+    pad_id = released.pad_id if arguments.pad_id is None else arguments.pad_id
     model = fairseq.from_state_dict(
         released.state,
         num_heads=num_heads,
-        pad_id=arguments.pad_id,
+        pad_id=RELEASED_PAD_ID if pad_id is None else pad_id,
         pre_layer_norm=bool(arguments.pre_layer_norm or released.pre_layer_norm),
     )
-    folder.save_folder(model, arguments.out)
-    config = model.config
+    config, vocabulary = model.config, None
+    if arguments.vocabulary is not None:
+        check_vocabulary(config, Vocabulary.load(arguments.vocabulary))
+        vocabulary = arguments.vocabulary.read_bytes()
+    folder.save_folder(model, arguments.out, vocabulary)
     name = "TUPE-R" if config.position.relative == "t5" else "TUPE-A"
     print(
         f"{arguments.out}: {name}, {config.num_layers} layers, {config.hidden_size} wide, "

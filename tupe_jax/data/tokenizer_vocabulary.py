@@ -1,6 +1,7 @@
 """The vocabulary of an imported model: a tokenizer of the `tokenizers` library. No TensorFlow."""
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.special_tokens import SpecialTokens
 
+_CONTINUED = "##"
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -60,6 +62,10 @@ class TokenizerVocabulary:
         return json.dumps(saved, ensure_ascii=False).encode()
 
     @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
     def ordinary_ids(self) -> NDArray[np.int32]:
         """Of all pieces that are not special, nor kept free as BERT's `[unused7]`."""
         special = {i for i, t in self._tokenizer.get_added_tokens_decoder().items() if t.special}
@@ -76,9 +82,16 @@ class TokenizerVocabulary:
     def encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def starts_word(self, piece: int) -> bool:
+        """Whether a word begins with this piece, by the mark of its kind of pieces."""
+        written = str(self._tokenizer.id_to_token(piece))
+        if isinstance(self._tokenizer.model, library().models.WordPiece):
+            return not written.startswith(_CONTINUED)
+        return written.startswith(("\u2581", "\u0120"))  # of unigrams; of bytes, for a space
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; special pieces leave no trace in it."""
-        return str(self._tokenizer.decode([int(i) for i in ids]))
+        return str(self._tokenizer.decode([int(i) for i in ids])).removeprefix(_CONTINUED)
 
 
 AnyVocabulary = Vocabulary | TokenizerVocabulary

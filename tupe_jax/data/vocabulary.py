@@ -90,9 +90,13 @@ class Vocabulary:
         """Encode many lines in one call, on this thread."""
         return list(self._model.Encode(lines, num_threads=1))
 
-    def starts_word(self) -> list[bool]:
-        """For each piece, whether a word begins with it: SentencePiece marks those with U+2581."""
-        return [self._model.IdToPiece(i).startswith("\u2581") for i in range(self.size)]
+    def starts_word(self, piece: int) -> bool:
+        """Whether a word begins with this piece: SentencePiece marks those with U+2581."""
+        return bool(self._model.IdToPiece(piece).startswith("\u2581"))
+
+    def word_starts(self) -> list[bool]:
+        """The same of every piece."""
+        return [self.starts_word(piece) for piece in range(self.size)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; [PAD], [CLS], [SEP] and [MASK] leave no trace in it."""

@@ -31,11 +31,12 @@ from tupe_jax.finetune.trial import (
     PREDICTIONS_FOLDER,
     Trial,
     TrialResult,
+    evaluation_to_json,
     read_result,
     write_result,
 )
 from tupe_jax.interop import arrays as flat
-from tupe_jax.interop.folder import save_folder
+from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
 from tupe_jax.model.positions import encodings
 from tupe_jax.parallel.processes import say
 from tupe_jax.platform import attention_choice
@@ -182,8 +183,20 @@ def _finish(
             {classifier.head: classifier.num_outputs},
             lambda _: {**_parts(word_head, WORD_HEAD), **best},
         )
-        save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file)
+        before = Facts() if config.from_scratch else pretrained.facts
+        facts = replace(before, heads={task.name: _facts(config, task, result)})
+        save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file, facts)
     write_result(result, workdir)
+
+
+def _facts(config: FinetuneConfig, task: FinetuneTask, result: TrialResult) -> HeadFacts:
+    return HeadFacts(
+        classes=task.classes or (),
+        score_scale=task.score_scale,
+        texts=1 if task.train[0].sentence2 is None else 2,
+        length=config.length,
+        trial={**asdict(result.trial), **evaluation_to_json(result.best)},
+    )
 
 
 def _announcement(

@@ -1,4 +1,4 @@
-"""Reading a released TUPE checkpoint file: PyTorch's `.pt`, or the same arrays as `.npz`."""
+"""A released TUPE checkpoint file: PyTorch's `.pt`, or to be read also the same as `.npz`."""
 
 import argparse
 import re
@@ -12,6 +12,8 @@ import numpy as np
 
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array
+from tupe_jax.interop.fairseq import to_state_dict
+from tupe_jax.model.heads import MaskedLM
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class ReleasedCheckpoint:
     state: Mapping[str, Array]
     num_heads: int | None
     pre_layer_norm: bool | None
+    pad_id: int | None
 
 
 METERS = ("AverageMeter", "StopwatchMeter", "TimeMeter")
@@ -39,11 +42,29 @@ def read_checkpoint(path: Path) -> ReleasedCheckpoint:
         raise UserError(f"{path} is a folder, not a file" if path.exists() else f"no file {path}")
     state, settings = _read_npz(path) if path.suffix == ".npz" else read_torch(path)
     heads, pre = settings.get("encoder_attention_heads"), settings.get("encoder_normalize_before")
+    pad = settings.get("pad_id")
     return ReleasedCheckpoint(
         state=state,
         num_heads=None if heads is None else int(heads),
         pre_layer_norm=None if pre is None else bool(pre),
+        pad_id=None if pad is None else int(pad),
     )
+
+
+def write_checkpoint(path: Path, model: MaskedLM) -> None:
+    """Write a `.pt` file of the released form, with what our reader cannot see from the arrays."""
+    torch = _torch(f"writing {path.name}")
+    state, config = to_state_dict(model), model.config
+    arguments = argparse.Namespace(
+        encoder_layers=config.num_layers,
+        encoder_embed_dim=config.hidden_size,
+        encoder_ffn_embed_dim=config.mlp_size,
+        encoder_attention_heads=config.num_heads,
+        encoder_normalize_before=config.pre_layer_norm,
+        pad_id=config.pad_id,  # theirs is always 1
+    )
+    tensors = {name: torch.from_numpy(array) for name, array in state.items()}
+    torch.save({"model": tensors, "args": arguments}, path)
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -60,12 +81,7 @@ def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """`model` and `args` of a fairseq checkpoint, or a bare state dict."""
-    try:
-        import torch
-    except ImportError as error:
-        raise UserError(
-            f"reading {path} needs PyTorch: pip install 'tupe_jax[torch]' (or convert it to .npz)"
-        ) from error
+    torch = _torch(f"reading {path}")
     # Beside arrays, fairseq saves its settings and, in some releases, stopwatches of the training.
     allowed: list[Any] = [
         argparse.Namespace,
@@ -86,6 +102,14 @@ def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     arguments = content.get("args")
     arrays = {name: tensor.float().numpy() for name, tensor in state.items()}
     return arrays, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+
+
+def _torch(purpose: str) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(f"{purpose} needs PyTorch: pip install 'tupe_jax[torch]'") from error
+    return torch
 
 
 def _told(error: Exception) -> str:

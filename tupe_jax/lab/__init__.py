@@ -7,11 +7,12 @@ Looking:   metrics.py             numbers for a matrix of attention weights
 Probing:   written.py, shuffles.py, roles.py   sentences with trees, and other orders of their words
            inference_pairs.py     pairs with trees, built in or of SNLI
            probes.py              a classifier before and after the order is changed
+           inference_probes.py    the same of a fine-tuned model
            minimal_pairs.py       which of two sentences a masked language model prefers
            order_sensitivity.py   order in representations
            intervals.py           how sure all that is
-Together:  analysis.py            one model with all that needs no fine-tuning; `tupe analyze`
-           comparison.py          several models side by side
+Together:  comparison.py          several models side by side
+           analysis.py            one model with all of it; `tupe analyze`
 """
 
 from tupe_jax.lab.metrics import (

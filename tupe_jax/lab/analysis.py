@@ -1,4 +1,4 @@
-"""One trained model, looked at with all that needs no fine-tuning."""
+"""One trained model, looked at with all that the laboratory has."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,13 @@ from tupe_jax.data.builtin import documents
 from tupe_jax.data.json_lines import MinimalPair
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.errors import UserError
+from tupe_jax.inference.vectors import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import Kind, kinds_of
+from tupe_jax.lab.inference_pairs import InferencePair
+from tupe_jax.lab.inference_probes import InferenceProbes, probe_inference
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
-from tupe_jax.lab.order_sensitivity import OrderSensitivity, mean_of_words, order_sensitivity
+from tupe_jax.lab.order_sensitivity import OrderSensitivity, order_sensitivity
 from tupe_jax.lab.position_attention import (
     PositionAttention,
     Source,
@@ -25,7 +28,7 @@ from tupe_jax.lab.position_attention import (
 )
 from tupe_jax.lab.written import written
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.positions import encodings
+from tupe_jax.model.positions import longest_input
 
 SEED = 8
 """Of the built-in text that is looked at."""
@@ -60,6 +63,8 @@ class Analysis:
     """Empty if the model has no head for masked words."""
     pairs_too_long: int
     """Left out, since the model has no positions for them."""
+    probes: InferenceProbes | str
+    """Or why there are none."""
 
 
 def analyse(
@@ -69,11 +74,12 @@ def analyse(
     length: int,
     words: int,
     pairs: Sequence[MinimalPair],
+    probe_pairs: Sequence[InferencePair],
 ) -> Analysis:
-    """Look at `length` positions by `words` probing words, and judge minimal pairs."""
+    """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones."""
     attentions = side_by_side(model, length, choose_words(vocabulary.ordinary_ids, words))
+    fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
     judges = model.config.masked_word_head
-    fitting = [pair for pair in pairs if _fits(model.config, vocabulary, pair.good, pair.bad)]
     if judges and not fitting:
         raise UserError(
             f"none of {len(pairs)} minimal pairs fits into position.max_length="
@@ -83,16 +89,18 @@ def analyse(
     return Analysis(
         config=model.config,
         length=length,
-        looks={source: _look(attention) for source, attention in attentions.items()},
+        looks={source: look(attention) for source, attention in attentions.items()},
         disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
         four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
         order=_order(model, vocabulary),
         pairs=score_pairs(model, vocabulary, fitting) if judges else {},
         pairs_too_long=len(pairs) - len(fitting),
+        probes=_probes(model, vocabulary, probe_pairs),
     )
 
 
-def _look(attention: PositionAttention) -> Looks:
+def look(attention: PositionAttention) -> Looks:
+    """Measure and sort every head."""
     return Looks(
         attention,
         attention.measures_of_mean(),
@@ -103,9 +111,20 @@ def _look(attention: PositionAttention) -> Looks:
 
 def _order(model: MaskedLM, vocabulary: AnyVocabulary) -> OrderSensitivity:
     sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
-    fitting = (s for s in sentences if _fits(model.config, vocabulary, s.text))
+    fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
-    return order_sensitivity(some, mean_of_words(model, vocabulary))
+    return order_sensitivity(
+        some, lambda texts: sentence_vectors(model, vocabulary, texts, pooling="mean")
+    )
+
+
+def _probes(
+    model: MaskedLM, vocabulary: AnyVocabulary, pairs: Sequence[InferencePair]
+) -> InferenceProbes | str:
+    try:
+        return probe_inference(model, vocabulary, pairs)
+    except UserError as error:
+        return str(error)
 
 
 def text_rows(vocabulary: AnyVocabulary, length: int) -> NDArray[np.int32]:
@@ -120,11 +139,6 @@ def text_rows(vocabulary: AnyVocabulary, length: int) -> NDArray[np.int32]:
     return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=vocabulary.special.cls_id)
 
 
-def longest_input(config: ModelConfig) -> float:
-    """Tokens that the model has positions for; infinity if it has no table of them."""
-    tables = [e.longest for e in encodings(config).values() if e.longest is not None]
-    return min(tables, default=float("inf"))
-
-
-def _fits(config: ModelConfig, vocabulary: AnyVocabulary, *texts: str) -> bool:
+def fits(config: ModelConfig, vocabulary: AnyVocabulary, *texts: str) -> bool:
+    """Whether the model has positions for each of the texts."""
     return max(len(vocabulary.encode(text)) + 2 for text in texts) <= longest_input(config)

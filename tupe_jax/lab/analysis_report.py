@@ -15,8 +15,9 @@ from tupe_jax.data.atomic import complete_file
 from tupe_jax.lab.analysis import Analysis, Looks
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
+from tupe_jax.lab.inference_probes import InferenceProbes
 from tupe_jax.lab.metrics import METRICS
-from tupe_jax.lab.pictures import term_matrices
+from tupe_jax.lab.pictures import probe_deltas, term_matrices
 from tupe_jax.training.pictures import position_matrices
 
 JSON_FILE, CSV_FILE, TEXT_FILE = "analysis.json", "heads.csv", "report.txt"
@@ -31,6 +32,7 @@ def as_text(analysis: Analysis, about: str) -> str:
         *([_terms(analysis.four_terms)] if analysis.four_terms else []),
         _order(analysis),
         *([_pairs(analysis)] if analysis.pairs else []),
+        _probes(analysis.probes),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections)
 
@@ -105,6 +107,20 @@ def _pairs(analysis: Analysis) -> Iterator[str]:
         yield f"  {name:{width}} {result.count:6}  {result.accuracy!s:24} {result.delta!s}"
 
 
+def _probes(probes: InferenceProbes | str) -> Iterator[str]:
+    if isinstance(probes, str):
+        yield f"No probes: {probes}"
+        return
+    more = f"; {probes.too_long} longer than its rows left out" if probes.too_long else ""
+    yield f"The order of words changed in {probes.pairs} pairs, head {probes.head} (95 %){more}"
+    yield f"  {'':10}  pairs  accuracy before         after                   delta"
+    for result in probes.results:
+        before, after = str(result.original), str(result.changed)
+        yield f"  {result.name:10} {result.count:6}  {before:23} {after:23} {result.delta}"
+    yield "Shuffle-3 to Random: the premise shuffled, the right answer stays; Shuffle-SR: agent and"
+    yield "patient of an entailed hypothesis exchanged, any answer but entailment is right"
+
+
 def as_json(analysis: Analysis) -> dict[str, Any]:
     """All numbers but the matrices."""
     return {
@@ -135,6 +151,9 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             name: dataclasses.asdict(result) for name, result in analysis.pairs.items()
         },
         "minimal_pairs_too_long": analysis.pairs_too_long,
+        "probes": analysis.probes
+        if isinstance(analysis.probes, str)
+        else dataclasses.asdict(analysis.probes),
     }
 
 
@@ -197,4 +216,8 @@ def _draw(analysis: Analysis, folder: Path) -> Iterator[Path]:
     if analysis.four_terms is not None:
         path = folder / "four_terms.png"
         term_matrices(analysis.four_terms, path)
+        yield path
+    if isinstance(analysis.probes, InferenceProbes):
+        path = folder / "probes.png"
+        probe_deltas(analysis.probes, path)
         yield path

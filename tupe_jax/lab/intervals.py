@@ -1,4 +1,6 @@
-"""Confidence intervals of 95 %: Wilson's for shares, the bootstrap over examples for all else."""
+"""Confidence intervals of 95 %: for shares, for shares of the same examples before and after a
+change, and by the bootstrap over examples for all else.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ class Interval:
     estimate: float
     low: float
     high: float
-    kind: Literal["wilson", "bootstrap"]
+    kind: Literal["wilson", "bonett-price", "bootstrap"]
 
     def __str__(self) -> str:
         return f"{self.estimate:.3f} ({self.low:.3f} to {self.high:.3f})"
@@ -38,6 +40,22 @@ def wilson(hits_N: ArrayLike) -> Interval:
     # Rounding must not put a share of 0 or 1 outside its own interval.
     low, high = min(share, centre - half), max(share, centre + half)
     return Interval(share, float(low), float(high), "wilson")
+
+
+def paired_difference(before_N: ArrayLike, after_N: ArrayLike) -> Interval:
+    """The share of hits after a change less that before it, of the same examples.
+
+    By Bonett and Price (2012): as if one example more had been lost, and one more gained. Unlike
+    the bootstrap it has a width when no example was.
+    """
+    before, after = _examples(before_N), _examples(after_N)
+    n, lost, gained = len(before), int((after < before).sum()), int((after > before).sum())
+    difference = (gained - lost) / n
+    centre, changed = (gained - lost) / (n + 2), (gained + lost + 2) / (n + 2)
+    half = _Z * np.sqrt((changed - centre**2) / (n + 2))
+    low = max(-1.0, min(difference, float(centre - half)))
+    high = min(1.0, max(difference, float(centre + half)))
+    return Interval(difference, low, high, "bonett-price")
 
 
 def bootstrap(

@@ -12,27 +12,18 @@ Transformers have in common. It sees what the representation holds, not what is 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.data.builtin.random_stream import stream
-from tupe_jax.data.pairs import Encoder
 from tupe_jax.errors import UserError
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
-from tupe_jax.lab.sentences import batches, encode_sentences
 from tupe_jax.lab.shuffles import shuffle_all
 from tupe_jax.lab.written import Written, spelled
-from tupe_jax.model.heads import MaskedLM
 
 Represent = Callable[[Sequence[str]], ArrayLike]
 """Texts to vectors, [N, D]."""
-_BATCH_SIZE = 64
 _ROUNDING = 1e-5
 """Distances below are those of vectors that are equal in float32."""
 
@@ -76,28 +67,3 @@ def order_sensitivity(
 def _unit(vectors_NxD: NDArray[np.float64]) -> NDArray[np.float64]:
     unit: NDArray[np.float64] = vectors_NxD / np.linalg.norm(vectors_NxD, axis=-1, keepdims=True)
     return unit
-
-
-def mean_of_words(model: MaskedLM, encoder: Encoder) -> Represent:
-    """The mean of a model's last hidden states over the pieces of a text."""
-    graph, state = nnx.split(model)
-    special = encoder.special
-    no_words = np.array([special.pad_id, special.cls_id, special.sep_id])
-
-    def represent(texts: Sequence[str]) -> NDArray[np.float32]:
-        rows = encode_sentences(encoder, texts)
-        model.encoder.positions.check_length(max(map(len, rows), default=0))
-        vectors_NxD = np.empty((len(rows), model.config.hidden_size), np.float32)
-        for tokens_BxS, which in batches(rows, model.config, _BATCH_SIZE):
-            vectors_NxD[which] = _mean_of_words(graph, state, tokens_BxS, no_words)[: len(which)]
-        return vectors_NxD
-
-    return represent
-
-
-@partial(jax.jit, static_argnums=0)
-def _mean_of_words(graph: Any, state: Any, tokens_BxS: jax.Array, no_words: jax.Array) -> jax.Array:
-    hidden_BxSxD = nnx.merge(graph, state).encode(tokens_BxS).astype(jnp.float32)
-    is_word_BxSx1 = ~jnp.isin(tokens_BxS, no_words)[..., None]
-    mean_BxD: jax.Array = (hidden_BxSxD * is_word_BxSx1).sum(1) / is_word_BxSx1.sum(1)
-    return mean_BxD

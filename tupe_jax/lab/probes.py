@@ -25,9 +25,11 @@ from tupe_jax.data.examples import Example
 from tupe_jax.data.glue import THREE_WAY
 from tupe_jax.errors import UserError
 from tupe_jax.lab.inference_pairs import ENTAILMENT, InferencePair
-from tupe_jax.lab.intervals import Interval, bootstrap, wilson
+from tupe_jax.lab.intervals import Interval, paired_difference, wilson
 from tupe_jax.lab.shuffles import SIZES, shuffle_all, shuffle_constituents
 from tupe_jax.lab.written import spelled
+
+ROLES = "Shuffle-SR"
 
 Predict = Callable[[Sequence[Example]], ArrayLike]
 """Examples to the numbers of their predicted classes; labels are not to be looked at."""
@@ -52,7 +54,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracies before and after the change (Wilson), and their difference (paired bootstrap)."""
+    """Accuracies before and after the change, and their difference, of the same examples."""
 
     name: str
     count: int
@@ -75,9 +77,16 @@ def run_probe(probe: Probe, predict: Predict) -> ProbeResult:
     right = [{item.original.label} for item in probe.items] + [item.right for item in probe.items]
     hits_2N = np.array([int(answer) in r for answer, r in zip(answers, right, strict=True)], float)
     before, after = hits_2N.reshape(2, -1)
-    return ProbeResult(
-        probe.name, len(probe.items), wilson(before), wilson(after), bootstrap(after - before)
-    )
+    delta = paired_difference(before, after)
+    return ProbeResult(probe.name, len(probe.items), wilson(before), wilson(after), delta)
+
+
+def run_probes(probes: Sequence[Probe], predict: Predict) -> list[ProbeResult]:
+    """Ask once, and only once for each example: the originals are the same in many probes."""
+    items = [item for probe in probes for item in probe.items]
+    asked = list(dict.fromkeys(e for item in items for e in (item.original, item.changed)))
+    answers = dict(zip(asked, np.asarray(predict(asked)), strict=True))
+    return [run_probe(probe, lambda examples: [answers[e] for e in examples]) for probe in probes]
 
 
 def order_probes(pairs: Sequence[InferencePair], seed: int = 0) -> list[Probe]:
@@ -114,4 +123,4 @@ def role_probe(pairs: Sequence[InferencePair]) -> Probe:
         for pair in pairs
         if pair.label == ENTAILMENT and pair.swapped_hypothesis is not None
     ]
-    return Probe("Shuffle-SR", tuple(items))
+    return Probe(ROLES, tuple(items))

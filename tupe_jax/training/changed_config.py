@@ -57,7 +57,7 @@ def check_unchanged(
     """Fail if a work directory was begun with other settings; names that begin as `free` may."""
     if saved is None:
         return
-    before, now = dict(_flat(saved)), dict(_flat(config))
+    before, now = dict(flattened(saved)), dict(flattened(config))
     # What it was before there was such a setting.
     defaults = settings(Config())
     before |= {name: defaults[name] for name in now.keys() & defaults.keys() - before.keys()}
@@ -75,14 +75,15 @@ def check_unchanged(
 
 def settings(config: Config) -> dict[str, Any]:
     """Every setting by its full name, such as `optimizer.warmup`, as JSON has it."""
-    return dict(_flat(asdict(config)))
+    return dict(flattened(asdict(config)))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Every setting of nested sections by its full name, such as `optimizer.warmup`."""
     flat = []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            flat += _flat(value, f"{prefix}{name}.")
+            flat += flattened(value, f"{prefix}{name}.")
         else:  # JSON gives lists for tuples
             flat.append((prefix + name, list(value) if isinstance(value, tuple) else value))
     return flat

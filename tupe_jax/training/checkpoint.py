@@ -49,6 +49,7 @@ class SavedModel:
     step: int
     config: Json
     vocabulary: bytes
+    valid_loss: float | None
     params: dict[tuple[str, ...], Array]
 
 
@@ -250,7 +251,7 @@ def load_for_use(path: str | os.PathLike[str]) -> SavedModel:
             log.warning("checkpoint %s is damaged (%s)", directory, damage)
             damaged.append((directory, damage))
             continue
-        return SavedModel(about.step, about.config, vocabulary, params)
+        return SavedModel(about.step, about.config, vocabulary, about.valid_loss, params)
     _raise_if_any(damaged)
     raise UserError(f"{path} is not a checkpoint, and holds none")
 

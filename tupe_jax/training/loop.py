@@ -61,6 +61,10 @@ class Run:
     validation: Validation
 
 
+class DivergedError(UserError):
+    """Training was given up because its loss or gradient was not finite any more."""
+
+
 def pretrain(config: Config, workdir: Path, stop: Stop, processes: Processes = ALONE) -> Run:
     """Train from the newest checkpoint in the work directory, or from the start, to the end."""
     with ExitStack() as closing:  # whatever happens, a save under way is completed
@@ -92,7 +96,7 @@ def _pretrain(
     vocabulary_file = corpus.vocabulary.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
-    mask = masking(config, corpus.vocabulary.starts_word())
+    mask = masking(config, corpus.vocabulary.word_starts())
     schedule = schedule_of(config, corpus.rows_per_epoch)
     validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
 
@@ -245,7 +249,7 @@ def _check_finite(step: int, values: dict[str, float], config: Config, progress:
         f"no update ({int(values['skipped'])} skipped so far)"
     )
     if in_a_row >= config.train.max_skipped_in_a_row:
-        raise UserError(
+        raise DivergedError(
             f"loss or gradient was not finite at {in_a_row} steps in a row, the last one {step}; "
             "the newest checkpoint is whole: lower optimizer.peak_learning_rate or raise "
             "optimizer.warmup in a new --workdir, or look at the data"

@@ -76,12 +76,13 @@ def position_matrices(
     rows = -(-len(panels_NxSxS) // columns)
     figure = new_figure(2.1 * columns + 1.5, 2.2 * rows + 0.7)
     grid: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    lowest, highest = _powers_of_two_around(panels_NxSxS)
+    lowest, highest = powers_of_two_around(panels_NxSxS)
     for panel in grid.flat[len(panels_NxSxS) :]:
         panel.set_axis_off()
     for number, (panel, matrix_SxS) in enumerate(zip(grid.flat, panels_NxSxS, strict=False)):
-        exponent_SxS = np.log2(np.maximum(matrix_SxS, 1e-30))  # an infinity would not be drawn
-        image = panel.imshow(exponent_SxS, vmin=lowest, vmax=highest, cmap="viridis")
+        image = panel.imshow(
+            exponents_of_two(matrix_SxS), vmin=lowest, vmax=highest, cmap="viridis"
+        )
         layer, head = divmod(number, heads)
         name = f"layer {layer + 1}, head {head + 1}" if by_layer else f"head {head + 1}"
         panel.set_title(name, fontsize=10)
@@ -93,8 +94,7 @@ def position_matrices(
     bar = figure.colorbar(
         image, ax=grid, shrink=0.9, aspect=30, pad=0.02, extend="min" if clipped else "neither"
     )
-    powers = range(lowest, highest + 1)
-    bar.set_ticks(powers, labels=[f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in powers])
+    bar.set_ticks(range(lowest, highest + 1), labels=power_names(lowest, highest))
     bar.ax.tick_params(labelsize=8)
     bar.set_label("attention (1x is even)", fontsize=10)
     save_figure(figure, path)
@@ -105,11 +105,22 @@ def _columns(panels: int) -> int:
     return panels if panels <= 4 else min((4, 5, 6), key=lambda columns: -panels % columns)
 
 
-def _powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
+def exponents_of_two(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms to the base of two; of zero a very small one, for an infinity is not drawn."""
+    exponents: NDArray[np.float64] = np.log2(np.maximum(weights, 1e-30))
+    return exponents
+
+
+def powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
     """Exponents for the ends of a scale: at least 1/2 to 2, and not below 1/16."""
     highest = max(1, math.ceil(math.log2(values.max())))
     lowest = math.floor(math.log2(max(values.min(), 2.0**-4)))
     return min(-1, lowest), highest
+
+
+def power_names(lowest: int, highest: int) -> list[str]:
+    """The weights that a scale of exponents of two stands for, relative to even attention."""
+    return [f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in range(lowest, highest + 1)]
 
 
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:

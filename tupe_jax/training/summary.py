@@ -12,11 +12,11 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
+from tupe_jax.inference.masked_words import MASK, fill_masks
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.position_only import bias_LxHxSxS, identical_words_LxHxSxS
 from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
-from tupe_jax.training.masked_words import MASK, fill_masks
 from tupe_jax.training.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.pictures import attention_by_position, loss_curve, position_matrices
 
@@ -85,16 +85,16 @@ def _filled(run: Run) -> Iterator[str]:
     """Sentences of the validation text with one word hidden, and the model's guesses."""
     examples = list(_examples(run.corpus.vocabulary, run.corpus.validation_NxS))
     sentences = [sentence for sentence, _ in examples]
-    for (sentence, word), guesses in zip(
+    for (sentence, word), filled in zip(
         examples, fill_masks(run.model, run.corpus.vocabulary, sentences, top_k=3), strict=True
     ):
-        shown = ", ".join(f"{guess.piece} {guess.probability:.0%}" for guess in guesses[0])
+        shown = ", ".join(map(str, filled.guesses[0]))
         yield f"{sentence}\n    {shown}    (it was: {word})"
 
 
 def _examples(vocabulary: Vocabulary, rows_NxS: NDArray[np.int32]) -> Iterator[tuple[str, str]]:
     """Whole sentences, each with a word in the middle hidden, and that word."""
-    starts = np.array(vocabulary.starts_word())
+    starts = np.array(vocabulary.word_starts())
     found = 0
     for row in rows_NxS:
         for sentence in _sentences(row):

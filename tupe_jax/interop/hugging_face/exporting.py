@@ -8,9 +8,9 @@ import numpy as np
 import safetensors.numpy
 
 from tupe_jax.config import ModelConfig
-from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary, TokenizerVocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array, arrays_of, classification_heads_of
+from tupe_jax.interop.folder import VOCABULARY, vocabulary_name
 from tupe_jax.interop.hugging_face import files, names
 from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER
@@ -19,17 +19,19 @@ from tupe_jax.model.heads import MaskedLM
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 
-def write_files(model: MaskedLM, vocabulary: AnyVocabulary | None, folder: Path) -> None:
-    """Write config, weights and the vocabulary to a folder that is there.
+def write_files(model: MaskedLM, vocabulary: bytes, folder: Path) -> None:
+    """Write config, weights and the vocabulary (its file's content) to a folder that is there.
 
-    `BertForMaskedLM.from_pretrained` reads the first two. A tokenizer that was imported goes with
-    them; of our own vocabulary `transformers` has no equal, and its file is not for it.
+    `BertForMaskedLM.from_pretrained` reads the first two. An imported vocabulary is a tokenizer
+    again there; our own lies beside them as it is: nothing in `transformers` reads it.
     """
     config, state = to_state_dict(model)
     (folder / files.SETTINGS).write_text(json.dumps(config, indent=2) + "\n")
     safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
-    if isinstance(vocabulary, TokenizerVocabulary):
-        tokenizer = json.dumps(json.loads(vocabulary.content)["tokenizer"], ensure_ascii=False)
+    if vocabulary_name(vocabulary) == VOCABULARY:
+        (folder / VOCABULARY).write_bytes(vocabulary)
+    else:
+        tokenizer = json.dumps(json.loads(vocabulary)["tokenizer"], ensure_ascii=False)
         (folder / TOKENIZER).write_text(tokenizer, encoding="utf-8")
 
 

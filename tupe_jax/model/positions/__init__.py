@@ -18,6 +18,7 @@ from tupe_jax.model.positions.encoding import (
     absolute_encoding,
     encodings,
     logit_scale,
+    longest_input,
     relative_encoding,
 )
 from tupe_jax.model.positions.modules import LayerPositions, SharedPositions, reset, sum_of
@@ -34,6 +35,7 @@ __all__ = [
     "absolute_encoding",
     "encodings",
     "logit_scale",
+    "longest_input",
     "relative",
     "relative_encoding",
     "reset",

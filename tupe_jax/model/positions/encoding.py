@@ -125,6 +125,12 @@ def encodings(config: ModelConfig) -> dict[str, Encoding]:
     return {part: _with_theta(encoding, config) for part, encoding in chosen.items()}
 
 
+def longest_input(config: ModelConfig) -> float:
+    """Tokens that the model has positions for; infinity if it has no table of them."""
+    tables = [e.longest for e in encodings(config).values() if e.longest is not None]
+    return min(tables, default=math.inf)
+
+
 def _entries(config: ModelConfig) -> tuple[Entry, Entry]:
     position = config.position
     return (

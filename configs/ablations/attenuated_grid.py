@@ -1,0 +1,40 @@
+"""Locality and symmetry against what is learned: attenuated encodings over a grid of decays.
+
+  tupe ablate --config=ablations/attenuated_grid:tiny --workdir=runs/attenuated_grid
+  tupe ablate --config=ablations/attenuated_grid:paper --workdir=/shared/attenuated_grid --shard=0/8
+
+The bias exp(-w (j-i)^2), each row scaled to sum to 1, is fixed: w sets how local attention begins,
+and a different w to the right than to the left how one-sided. A variant w<w>-x<a> has w * a to the
+left and w / a to the right: a = 1 is symmetric.
+
+tiny   2 layers on the built-in corpus, one seed each.
+paper  base, as in the TUPE paper, with GLUE; 12 pre-trainings.
+"""
+
+from dataclasses import replace
+
+from ml_collections import ConfigDict
+
+from tupe_jax.ablation.config import AblationConfig, Variant, study
+from tupe_jax.ablation.studies import paper_study, tiny_study
+from tupe_jax.checks import one_of
+
+DECAYS = (0.02, 0.1, 0.5, 2.0)
+ASYMMETRIES = (1, 4, 16)
+
+VARIANTS = tuple(
+    Variant(
+        f"w{decay:g}-x{factor}",
+        "attenuated",
+        {"position.decay_left": decay * factor, "position.decay_right": decay / factor},
+    )
+    for decay in DECAYS
+    for factor in ASYMMETRIES
+)
+
+FORMS = {"tiny": tiny_study, "paper": paper_study}
+
+
+def get_config(form: str = "tiny") -> ConfigDict:
+    config: AblationConfig = FORMS[one_of(form, FORMS, "form")](VARIANTS)
+    return study(replace(config, seeds=config.seeds[:1]))

@@ -1,0 +1,5 @@
+"""What the studies of these tests share: compiled programs."""
+
+from tests.training.conftest import compile_once
+
+__all__ = ["compile_once"]

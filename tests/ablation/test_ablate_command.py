@@ -1,0 +1,107 @@
+"""`tupe ablate`, from the config file to the table."""
+
+import csv
+import json
+
+import pytest
+
+from tests.ablation.studies import PIECES
+from tupe_jax import cli
+from tupe_jax.ablation.record import read_record
+
+STUDY = """
+from dataclasses import replace
+
+from tests.ablation.studies import small_study
+from tupe_jax.ablation.config import study
+
+
+def get_config():
+    config = small_study(seeds=(0,), learning_rates=(1e-2,))
+    finetune = replace(config.downstream.finetune, length=96)
+    return study(
+        replace(
+            config,
+            downstream=replace(config.downstream, tasks=("builtin_nli",), finetune=finetune),
+            measure=replace(config.measure, probe_task="builtin_nli", probe_pairs=30),
+        )
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def config_file(tmp_path_factory):
+    file = tmp_path_factory.mktemp("config") / "small.py"
+    file.write_text(STUDY)
+    return file
+
+
+@pytest.fixture(scope="module")
+def finished(config_file, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("study") / "small"
+    for shard in ("0/2", "1/2"):
+        command = ["ablate", f"--config={config_file}", f"--workdir={workdir}", f"--shard={shard}"]
+        assert cli.main(command) == 0
+    return workdir
+
+
+def test_every_run_leaves_all_that_was_measured(finished):
+    for variant in ("bert_a", "tupe_a"):
+        record = read_record(finished / "runs" / variant / "seed0-lr0.01")
+        assert [step for step, _ in record.validation] == [2, 4]
+        assert 4 < record.final_loss < 7  # log 300 is 5.7
+        assert record.parameters > PIECES * 16
+        assert record.matrices_LxHxNxN.shape == (1, 2, 12, 12)
+        assert [len(heads) for heads in record.by_head["locality"]] == [2]
+        assert record.scores["builtin_nli"].metric == "accuracy"
+        assert {"Random", "Shuffle-SR"} <= record.probes.keys()
+        assert record.pairs["all"].pairs == 2
+
+
+def test_vocabulary_and_rows_are_made_once_for_all_runs(finished):
+    assert (finished / "data/vocabulary.model").exists()
+    assert (finished / "data/rows/index.json").exists()
+    assert not list(finished.glob("runs/*/*/pretrain/data"))
+
+
+def test_table_and_csv_have_a_line_for_each(finished):
+    lines = (finished / "table.md").read_text().split("\n")
+    assert [line.split("|")[1].strip() for line in lines[2:4]] == ["bert_a", "tupe_a"]
+    assert "still to come" not in "".join(lines)
+    with (finished / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["variant"], row["seed"]) for row in rows] == [("bert_a", "0"), ("tupe_a", "0")]
+
+
+def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, config_file):
+    page = (finished / "report.html").read_text()
+    for section in ("loss", "convergence", "heads", "structure", "probes", "pairs"):
+        assert f'<section id="{section}">' in page
+    assert f"tupe ablate --config={config_file} --workdir={finished}" in page
+
+
+def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
+    finished, config_file, capsys
+):
+    folder = finished / "runs/tupe_a/seed0-lr0.01"
+    trained = ["pretrain/checkpoints/4", "finetune/builtin_nli/lr0.0005-seed0/result.json"]
+    times = [(folder / name).stat().st_mtime_ns for name in trained]
+    record, table = (folder / "record.json").read_text(), (finished / "table.md").read_text()
+    (folder / "record.json").unlink()
+    (finished / "table.md").unlink()
+    assert cli.main(["ablate", f"--config={config_file}", f"--workdir={finished}"]) == 0
+    assert capsys.readouterr().out == table
+    assert (finished / "table.md").read_text() == table
+    assert (folder / "record.json").read_text() == record
+    assert [(folder / name).stat().st_mtime_ns for name in trained] == times
+
+
+def test_other_settings_are_refused_in_one_line(finished, config_file, capsys):
+    command = ["ablate", f"--config={config_file}", f"--workdir={finished}"]
+    code = cli.main([*command, "--config.pretrain.train.steps=5"])
+    assert code == cli.USER_ERROR_EXIT_CODE
+    error = capsys.readouterr().err
+    assert "pretrain.train.steps was 4, now 5" in error
+    assert error.count("\n") == 1
+    saved = json.loads((finished / "config.json").read_text())
+    assert saved["pretrain"]["train"]["steps"] == 4

@@ -1,0 +1,112 @@
+"""The settings of a study: what runs share, and in what variants differ."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ablation.studies import small_study
+from tupe_jax.ablation.config import (
+    DownstreamConfig,
+    MeasureConfig,
+    Variant,
+    ablation_config,
+    run_config,
+    study,
+)
+from tupe_jax.config_files import known_configs, load_config
+from tupe_jax.errors import UserError
+from tupe_jax.finetune.config import FinetuneConfig
+
+CONFIG = small_study()
+
+
+def test_a_run_is_the_shared_pre_training_with_its_own_encoding_seed_and_rate():
+    variant = Variant("one", "attenuated_asymmetric", {"position.decay_right": 0.25})
+    config = run_config(CONFIG, variant, seed=7, learning_rate=3e-3)
+    position = config.model.position
+    assert (position.relative, position.decay_left, position.decay_right) == (
+        "attenuated",
+        0.1,
+        0.25,
+    )
+    assert (config.seed, config.optimizer.peak_learning_rate) == (7, 3e-3)
+    shared = CONFIG.pretrain
+    assert (
+        replace(config, seed=shared.seed, optimizer=shared.optimizer, model=shared.model) == shared
+    )
+    assert replace(config.model, position=shared.model.position) == shared.model
+
+
+def test_a_variant_may_differ_in_more_than_its_encoding():
+    deep = Variant("deep", "tupe_a", {"model.num_layers": 3})
+    assert run_config(CONFIG, deep, 0, 1e-3).model.num_layers == 3
+
+
+def test_a_study_is_what_its_config_file_says():
+    assert ablation_config(study(CONFIG)) == CONFIG
+
+
+@pytest.mark.parametrize("name", [name for name in known_configs() if "ablations/" in name])
+def test_settings_of_a_study_can_be_overridden(name):
+    overrides = [
+        "--config.seeds=4,5",
+        "--config.learning_rates=1e-3,2e-3",
+        "--config.downstream.tasks=builtin_sst,builtin_nli",
+        "--config.measure.probe_task=builtin_nli",
+        "--config.pretrain.train.steps=7",
+        "--config.pretrain.data.task=text:other.txt",
+    ]
+    config = ablation_config(load_config(name, overrides))
+    assert (config.seeds, config.learning_rates) == ((4, 5), (1e-3, 2e-3))
+    assert config.downstream.tasks == ("builtin_sst", "builtin_nli")
+    assert config.measure.probe_task == "builtin_nli"
+    assert (config.pretrain.train.steps, config.pretrain.data.task) == (7, "text:other.txt")
+
+
+def test_a_study_may_do_without_fine_tuning():
+    overrides = ["--config.downstream.tasks=", "--config.measure.probe_task="]
+    assert ablation_config(load_config("ablations/paper_table", overrides)).downstream.tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Variant("a/b", "bert_a"), "variant 'a/b': its name is also a folder's"),
+        (lambda: Variant("a", "bert_b"), "unknown encoding of variant a 'bert_b' .did you mean"),
+        (lambda: Variant("a", "bert_a", {"seed": 3}), "variant a sets seed, which is the same"),
+        (
+            lambda: replace(CONFIG, variants=(Variant("a", "bert_a", {"position.decay": 1.0}),)),
+            "variant a: there is no setting 'position.decay'",
+        ),
+        (
+            lambda: replace(CONFIG, variants=(Variant("a", "bert_a", {"model.num_heads": 3}),)),
+            "hidden_size=16 is not divisible",
+        ),
+        (
+            lambda: small_study(["bert_a", "bert_a"]),
+            "variants=bert_a,bert_a names one twice",
+        ),
+        (lambda: small_study(seeds=()), "config.seeds is empty"),
+        (lambda: small_study(seeds=(0, -1)), "config.seed=-1 must be between"),
+        (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate 2.0 must be between"),
+        (lambda: small_study(learning_rates=(1e-3, 1e-3)), "learning_rates=.* names one twice"),
+        (
+            lambda: replace(CONFIG, measure=MeasureConfig(length=16)),
+            "measure.length=16 positions .* pretrain.data.length=16",
+        ),
+        (
+            lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_task="builtin_nli")),
+            "probe_task='builtin_nli' is not among downstream.tasks=builtin_sst",
+        ),
+        (lambda: MeasureConfig(probe_task="builtin_sst"), "unknown measure.probe_task 'builtin_s"),
+        (
+            lambda: replace(
+                CONFIG, downstream=replace(CONFIG.downstream, finetune=FinetuneConfig(length=513))
+            ),
+            "finetune.length=513 is more than pretrain.position.max_length=512",
+        ),
+    ],
+)
+def test_a_wrong_study_is_told_in_one_line(make, message):
+    with pytest.raises(UserError, match=message):
+        make()

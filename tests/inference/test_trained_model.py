@@ -1,0 +1,235 @@
+"""`tupe_jax.load`: what a user of a notebook asks a model, and what is told when that is wrong."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from flax import nnx
+
+import tupe_jax
+from tests.inference.small_language import FILLED, LENGTH, NOUNS, STEPS, VERBS
+from tests.model.helpers import (
+    hidden_states,
+    position_bias,
+    small_config,
+    spread_model,
+    with_position,
+)
+from tupe_jax import UserError
+from tupe_jax.data.vocabulary import CLS_ID, SEP_ID
+from tupe_jax.interop.arrays import arrays_of, classification_heads_of
+from tupe_jax.interop.folder import HeadFacts
+from tupe_jax.pretrained import load_pretrained
+from tupe_jax.trained_model import TrainedModel
+
+TEXTS = ["the dog sees the cat.", "two young kings follow the old horse.", "a girl is quiet."]
+
+
+@pytest.fixture(scope="module")
+def model(model_folder):
+    return tupe_jax.load(model_folder)
+
+
+def other_model(model_folder, variant, heads=None, facts=None):
+    """Random weights with the vocabulary of the small language."""
+    pretrained = load_pretrained(model_folder)
+    config = small_config(variant, vocab_size=pretrained.config.vocab_size, num_layers=2)
+    module = spread_model(with_position(config, max_length=16), heads=heads)
+    return TrainedModel(
+        dataclasses.replace(
+            pretrained,
+            config=module.config,
+            classification_heads=classification_heads_of(module),
+            params=arrays_of(module),
+            heads=facts or {},
+        ),
+        "other",
+    )
+
+
+# -------------------------------------------------------------------------- what it has learned
+
+
+def test_a_grammatical_word_comes_first_where_no_single_word_would_do(model):
+    filled = model.fill_mask(list(FILLED), top_k=1)
+    first = [masks.guesses[0][0].piece for masks in filled]
+    allowed = list(FILLED.values())
+    assert sum(word in words for word, words in zip(first, allowed, strict=True)) >= 9
+    best_of_one_word = max(sum(word in words for words in allowed) for word in first)
+    assert best_of_one_word <= 2
+
+
+def test_the_good_sentence_of_a_minimal_pair_is_likelier(model):
+    good = [f"the old {n} {v}s the horse." for n, v in zip(NOUNS, VERBS * 2, strict=True)]
+    bad = [text.replace("s the horse", " the horse") for text in good]
+    assert not set(good) & set(bad)
+    good_N, bad_N = model.score(good + bad).reshape(2, -1)
+    assert np.mean(good_N > bad_N) >= 7 / 8
+
+
+# --------------------------------------------------------------------------------- fill_mask
+
+
+def test_one_text_gives_one_result_and_a_list_a_list_in_its_order(model):
+    texts = [text.replace("the", "[MASK]", 1) for text in TEXTS if "the" in text]
+    together = model.fill_mask(texts, top_k=3)
+    for text, filled in zip(texts, together, strict=True):
+        alone = model.fill_mask(text, top_k=3)
+        assert alone.text == filled.text == text
+        assert [g.piece for g in alone.guesses[0]] == [g.piece for g in filled.guesses[0]]
+
+
+def test_every_mask_of_a_text_is_filled(model):
+    filled = model.fill_mask("two [MASK] [MASK] the horse.", top_k=2)
+    assert [len(guesses) for guesses in filled.guesses] == [2, 2]
+    first, second = (guesses[0].piece for guesses in filled.guesses)
+    assert filled.filled == f"two {first} {second} the horse."
+
+
+def test_what_the_vocabulary_does_not_know_is_shown_as_unknown(model):
+    assert "[UNK]" in model.fill_mask("the \u6f22 [MASK] quiet.").filled
+
+
+def test_no_texts_give_no_results(model):
+    assert model.fill_mask([]) == []
+    assert model.score([]).shape == (0,)
+    assert model.encode([]).shape == (0, model.config.hidden_size)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda m: m.fill_mask("the dog"), r"no \[MASK\] in 'the dog'"),
+        (lambda m: m.fill_mask(["the [MASK]", "the <mask>"]), r"no \[MASK\] in 'the <mask>'"),
+        (lambda m: m.fill_mask("the dog " * 20 + "[MASK]"), r"of 43 tokens is longer than .*=32"),
+        (lambda m: m.fill_mask(3), "a text or a list of texts is needed, not int"),
+        (lambda m: m.encode(["the dog", None]), "not NoneType"),
+        (lambda m: m.encode("the dog", pooling="max"), "unknown pooling 'max'.*cls, mean"),
+        (lambda m: m.score(["the dog", ""]), "the text '' has no words"),
+        (lambda m: m.position_bias(33), "length=33 .* at most 32"),
+        (lambda m: m.predict("the dog"), "was not fine-tuned on any task"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_in_a_line(model, ask, words):
+    with pytest.raises(UserError, match=words) as error:
+        ask(model)
+    assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- encode, score, position_bias
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_vector_is_that_of_its_text_whatever_is_beside_it(model, pooling):
+    vectors = model.encode(TEXTS, pooling=pooling)
+    assert vectors.shape == (3, model.config.hidden_size)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        ids = [CLS_ID, *model.vocabulary.encode(text), SEP_ID]
+        row = np.pad(ids, (0, 12 - len(ids)))[None]
+        hidden = np.asarray(hidden_states(model.module, row)[-1])[0, : len(ids)]
+        expected = hidden[0] if pooling == "cls" else hidden[1:-1].mean(0)
+        np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_text_is_one_vector_and_one_score(model):
+    np.testing.assert_allclose(model.encode(TEXTS[0]), model.encode(TEXTS)[0], rtol=1e-4, atol=1e-5)
+    score = model.score(TEXTS[0])
+    assert isinstance(score, float)
+    assert score == pytest.approx(model.score(TEXTS)[0], rel=1e-4)
+    assert score < 0
+
+
+def test_the_position_bias_is_the_one_that_attention_adds(model):
+    bias = model.position_bias(8)
+    assert bias.shape == (1, 4, 8, 8)
+    np.testing.assert_allclose(bias[0], position_bias(model.module, 8), rtol=1e-4, atol=1e-5)
+
+
+def test_layers_with_biases_of_their_own_show_them(model_folder):
+    bias = other_model(model_folder, "attenuated_layer_head").position_bias(6)
+    assert bias.shape == (2, 4, 6, 6)
+    assert not np.allclose(bias[0], bias[1])
+
+
+def test_an_encoding_without_bias_says_so(model_folder):
+    with pytest.raises(UserError, match="bert_a has no position bias; `tupe analyze`"):
+        other_model(model_folder, "bert_a").position_bias()
+
+
+def test_it_says_what_it_is(model, model_folder):
+    assert repr(model) == (
+        f"tupe_r from {model_folder}, step {STEPS}\n"
+        "  2 layers, 32 wide, 4 heads\n"
+        f"  180 pieces, texts of up to 32 tokens (rows of {LENGTH} in pre-training)"
+    )
+
+
+# ----------------------------------------------------------------------------------- predict
+
+
+@pytest.fixture(scope="module")
+def tuned(model_folder):
+    """A class for a text, and a score for a pair; their padding counts (`attenuated`)."""
+    heads = {"kind": 3, "near": 1}
+    facts = {
+        "kind": HeadFacts(("low", "middle", "high"), texts=1, length=12),
+        "near": HeadFacts(score_scale=5.0, texts=2, length=14),
+    }
+    return other_model(model_folder, "attenuated", heads, facts)
+
+
+@nnx.jit(static_argnames="head")
+def classify(module, tokens, head):
+    return module.classify(tokens, head)
+
+
+def outputs(model, ids, length, head):
+    row = np.pad(ids, (0, length - len(ids)))[None]
+    return np.asarray(classify(model.module, row, head))[0]
+
+
+def test_a_class_has_its_name_and_all_probabilities(tuned):
+    answers = tuned.predict(TEXTS, head="kind")
+    for text, answer in zip(TEXTS, answers, strict=True):
+        ids = [CLS_ID, *tuned.vocabulary.encode(text), SEP_ID]
+        expected = np.exp(outputs(tuned, ids, 12, "kind"))
+        np.testing.assert_allclose(
+            list(answer.probabilities.values()), expected / expected.sum(), rtol=1e-4
+        )
+        assert list(answer.probabilities) == ["low", "middle", "high"]
+        assert answer.label == max(answer.probabilities, key=answer.probabilities.get)
+    alone = tuned.predict(TEXTS[0], head="kind")
+    assert alone.label == answers[0].label
+    assert repr(alone) == f"{alone.label} {max(alone.probabilities.values()):.0%}"
+
+
+def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
+    score = tuned.predict((TEXTS[1], TEXTS[1]), head="near")
+    pieces = tuned.vocabulary.encode(TEXTS[1])
+    assert 2 * len(pieces) > 10
+    ids = [CLS_ID, *pieces[:5], SEP_ID, SEP_ID, *pieces[:5], SEP_ID]
+    assert score == pytest.approx(5 * outputs(tuned, ids, 14, "near")[0], rel=1e-4)
+    many = tuned.predict([(TEXTS[1], TEXTS[1]), (TEXTS[0], TEXTS[2])], head="near")
+    assert many.shape == (2,)
+    assert many[0] == pytest.approx(score, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("texts", "head", "words"),
+    [
+        ("a dog", None, "say which head=... is to answer: kind, near"),
+        ("a dog", "kinds", "unknown head 'kinds'.*did you mean 'kind'"),
+        ("a dog", "near", "near judges a pair of texts"),
+        (("a dog", "a cat"), "kind", "kind judges a text"),
+        (["a dog", 7], "kind", "kind judges a text; 7 is not"),
+        (("a dog", ""), "near", "has no words"),
+    ],
+)
+def test_wrong_questions_to_a_head_are_told(tuned, texts, head, words):
+    with pytest.raises(UserError, match=words):
+        tuned.predict(texts, head)
+
+
+def test_a_head_that_came_without_facts_answers_with_numbers(model_folder):
+    unknown = other_model(model_folder, "bert_a", heads={"two": 2})
+    assert unknown.predict("a dog").label in ("0", "1")

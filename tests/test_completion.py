@@ -1,0 +1,75 @@
+"""Completion scripts know every command, every argument and every config."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tupe_jax import cli
+from tupe_jax.commands.completion import SHELLS
+from tupe_jax.completion import SCRIPTS, script
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory):
+    file = tmp_path_factory.mktemp("completion") / "tupe.bash"
+    file.write_text(script("bash"))
+
+    def complete(line):
+        """What bash offers at the end of a line."""
+        ask = f"""
+compopt() {{ :; }}
+source {file}
+COMP_LINE='{line}' COMP_POINT={len(line)}
+read -ra COMP_WORDS <<< "${{COMP_LINE//=/ = }}"
+[[ $COMP_LINE == *' ' ]] && COMP_WORDS+=('')
+COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_tupe
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+        done = subprocess.run(["bash", "-euc", ask], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    return file, complete
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("tupe pre", ["pretrain", "predict", "prepare"]),
+        ("tupe pretrain --co", ["--config=", "--coordinator="]),
+        ("tupe pretrain --config=quick", ["quickstart"]),
+        ("tupe compile --config=tupe_r --f", ["--fit"]),
+        ("tupe finetune --checkpoint=ru", []),  # a file: bash knows better
+        ("tupe analyze ", []),
+    ],
+)
+def test_bash_completes(bash, line, offered):
+    assert bash[1](line) == offered
+
+
+def test_bash_lists_all_commands(bash):
+    assert bash[1]("tupe ") == [command.name for command in cli.COMMANDS]
+
+
+def test_shellcheck_finds_nothing(bash):
+    shellcheck = Path(sys.executable).parent / "shellcheck"  # of the test extra
+    command = [shellcheck, "--shell=bash", bash[0]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_command_and_argument_is_in_the_script(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    for command in cli.COMMANDS:
+        assert command.name in text
+    option = {"fish": "-l batch-per-device -r"}.get(shell, "--batch-per-device=")
+    for word in (option, "attenuated_layer_head"):
+        assert word in text
+
+
+def test_each_shell_has_a_script():
+    assert set(SHELLS) == set(SCRIPTS)

@@ -1,0 +1,1 @@
+"""Ablations: variants x seeds, pre-trained, fine-tuned, measured and compared; `tupe ablate`."""

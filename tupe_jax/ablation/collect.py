@@ -1,0 +1,115 @@
+"""The records of a study, wherever shards have left them, and what is still missing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.plan import RunKey, Unit, best_rate, plan, tuning_runs
+from tupe_jax.ablation.record import RECORD_FILE, RunRecord, read_record
+from tupe_jax.errors import UserError
+from tupe_jax.finetune.run import FREE as FREE_IN_FINETUNING
+from tupe_jax.training.changed_config import FREE_IN_PRETRAINING, check_unchanged
+
+FREE = (
+    *(f"pretrain.{name}" for name in FREE_IN_PRETRAINING if name != "eval."),
+    *(f"downstream.{name}" for name in FREE_IN_FINETUNING),
+    "downstream.data_dir",
+)
+"""What may differ when a study is gone on with: where, not what."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What is there of a study."""
+
+    config: AblationConfig
+    runs: Mapping[str, Mapping[int, RunRecord]]
+    """Finished runs by variant and seed, with the learning rate that was chosen."""
+    tuning: Mapping[str, Mapping[float, RunRecord]]
+    """Finished tuning runs by variant and learning rate."""
+    missing: tuple[Unit, ...]
+
+
+def collect(config: AblationConfig, workdir: Path) -> Collected:
+    """Read what is finished; a record that does not belong here is an error that names it."""
+    runs: dict[str, dict[int, RunRecord]] = {variant.name: {} for variant in config.variants}
+    tuning: dict[str, dict[float, RunRecord]] = {variant.name: {} for variant in config.variants}
+    missing, found = [], []
+    for unit in plan(config):
+        record = finished(config, workdir, unit)
+        if record is None:
+            missing.append(unit)
+            continue
+        found.append(record)
+        if unit.is_tuning:
+            tuning[unit.variant][record.learning_rate] = record
+        else:
+            runs[unit.variant][unit.seed] = record
+    _check_same_data(found, workdir)
+    return Collected(config, runs, tuning, tuple(missing))
+
+
+def finished(config: AblationConfig, workdir: Path, unit: Unit) -> RunRecord | None:
+    """The record of a unit, if it is done."""
+    key = key_of(config, workdir, unit)
+    record = None if key is None else read_run(config, workdir, key)
+    if record is None or unit.is_tuning:
+        return record
+    return record if record.is_measured or record.diverged else None
+
+
+def key_of(config: AblationConfig, workdir: Path, unit: Unit) -> RunKey | None:
+    """The run of a unit; None while the variant's learning rate is not known."""
+    if unit.learning_rate is not None:
+        return RunKey(unit.variant, unit.seed, unit.learning_rate)
+    candidates = tuning_runs(config, unit.variant)
+    if not candidates:
+        return RunKey(unit.variant, unit.seed, config.learning_rates[0])
+    records = [read_run(config, workdir, key) for key in candidates]
+    losses = {record.learning_rate: record.final_loss for record in records if record is not None}
+    if len(losses) < len(candidates):
+        return None
+    return RunKey(unit.variant, unit.seed, best_rate(losses))
+
+
+def read_run(config: AblationConfig, workdir: Path, key: RunKey) -> RunRecord | None:
+    """The record of a run of this study; None if it is not finished."""
+    folder = workdir / key.folder
+    record = read_record(folder)
+    if record is None:
+        return None
+    if key_of_record(record) != key:
+        raise UserError(
+            f"{folder / RECORD_FILE} is of {key_of_record(record)}; it was moved: put it back"
+        )
+    try:
+        check_unchanged(record.settings, run_settings(config, key), FREE)
+    except UserError as error:
+        raise UserError(f"{folder / RECORD_FILE} does not fit: {error}") from None
+    return record
+
+
+def run_settings(config: AblationConfig, key: RunKey) -> dict[str, Any]:
+    """All that decides on a run."""
+    pretrain = run_config(config, config.variant(key.variant), key.seed, key.learning_rate)
+    return {
+        "pretrain": asdict(pretrain),
+        "downstream": asdict(config.downstream),
+        "measure": asdict(config.measure),
+    }
+
+
+def key_of_record(record: RunRecord) -> RunKey:
+    return RunKey(record.variant, record.seed, record.learning_rate)
+
+
+def _check_same_data(records: Sequence[RunRecord], workdir: Path) -> None:
+    for record in records:
+        if record.data != records[0].data:
+            one, other = (workdir / key_of_record(r).folder for r in (records[0], record))
+            raise UserError(
+                f"{other} was trained on other text or another vocabulary than {one}; copies of a "
+                "work directory must read the same files"
+            )

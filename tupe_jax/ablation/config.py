@@ -1,0 +1,213 @@
+"""What a study is: which variants, how they are trained, and what is measured of them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from tupe_jax.checks import check_fields, from_mapping, one_of
+from tupe_jax.config import POSITION_VARIANTS, Config
+from tupe_jax.errors import UserError
+from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.finetune.task import KNOWN_TASKS
+from tupe_jax.finetune.trial import trials_of
+from tupe_jax.lab.inference_probes import INFERENCE_TASKS
+from tupe_jax.recipes import from_config_dict, to_config_dict
+
+SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
+"""What variants may not differ in: they read the same rows, and the study says how."""
+_ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A line of the table: a positional encoding, and what else is set for it."""
+
+    name: str
+    """In tables, and of the folder of its runs."""
+    encoding: str
+    """One of `POSITION_VARIANTS`."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What else differs from the study's `pretrain`: {"position.decay_left": 0.1}."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "variant")
+        if not re.fullmatch(r"[A-Za-z0-9][\w.^+=-]*", self.name):
+            raise UserError(
+                f"variant {self.name!r}: its name is also a folder's; use letters, digits and .^+=-"
+            )
+        one_of(self.encoding, POSITION_VARIANTS, f"encoding of variant {self.name}")
+        for setting in self.settings:
+            if setting.startswith(SHARED):
+                raise UserError(
+                    f"variant {self.name} sets {setting}, which is the same for all variants; set "
+                    f"pretrain.{setting}, or learning_rates and seeds"
+                )
+
+
+@dataclass(frozen=True)
+class DownstreamConfig:
+    """Fine-tuning of every run: the paper's protocol on each task, or none.
+
+    The score of a run on a task is that of the learning rate with the best median over seeds.
+    """
+
+    tasks: tuple[str, ...] = ()
+    learning_rates: tuple[float, ...] = (5e-4,)
+    seeds: tuple[int, ...] = (0,)
+    data_dir: str = ""
+    """Folder of GLUE's or SNLI's TSV files; empty: TFDS on disk."""
+    train_examples: int = 4000
+    """Of a built-in task."""
+    dev_examples: int = 1000
+    finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(keep_weights=False))
+
+    def __post_init__(self) -> None:
+        check_fields(self, "downstream")
+        for task in self.tasks:
+            one_of(task, KNOWN_TASKS, "task in downstream.tasks")
+        _require_different(self.tasks, "downstream.tasks")
+        for name in ("learning_rates", "seeds"):
+            _require_some(getattr(self, name), f"downstream.{name}")
+        trials_of(self.learning_rates, self.seeds)
+
+
+@dataclass(frozen=True)
+class MeasureConfig:
+    """What is looked at in every run."""
+
+    length: int = 63
+    """Positions in the matrices of attention, without [CLS]."""
+    words: int = 64
+    """Probing words, each repeated to fill a row, whose mean the matrices are."""
+    minimal_pairs: int = 500
+    """Of the built-in grammar; 0: none."""
+    probe_task: str = ""
+    """The inference task of `downstream.tasks` whose models are probed; empty: no probes."""
+    probe_pairs: int = 600
+    """Sentence pairs from which the probes are made."""
+    probe_file: str = ""
+    """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "measure")
+        if self.probe_task:
+            one_of(self.probe_task, INFERENCE_TASKS, "measure.probe_task")
+        for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"measure.{name}={getattr(self, name)} must be at least {least}")
+
+
+@dataclass(frozen=True)
+class AblationConfig:
+    """A study: every variant with every seed.
+
+    With several learning rates each variant is tuned first, on the first seed; the rate with the
+    lowest final validation loss is used for all seeds, and its run is the first seed's.
+    """
+
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    learning_rates: tuple[float, ...] = (1e-4,)
+    pretrain: Config = field(default_factory=Config)
+    """What all variants have in common; its encoding, seed and learning rate are not used."""
+    downstream: DownstreamConfig = field(default_factory=DownstreamConfig)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "config")
+        _require_some([variant.name for variant in self.variants], "config.variants")
+        _require_some(self.seeds, "config.seeds")
+        _require_some(self.learning_rates, "config.learning_rates")
+        probed = self.measure.probe_task
+        if probed and probed not in self.downstream.tasks:
+            raise UserError(
+                f"measure.probe_task={probed!r} is not among downstream.tasks="
+                f"{','.join(self.downstream.tasks)}; a model must be fine-tuned on it first"
+            )
+        longest = self.pretrain.model.position.max_length
+        if self.downstream.tasks and self.downstream.finetune.length > longest:
+            raise UserError(
+                f"downstream.finetune.length={self.downstream.finetune.length} is more than "
+                f"pretrain.position.max_length={longest}"
+            )
+        if self.measure.length + 1 > self.pretrain.data.length:
+            raise UserError(
+                f"measure.length={self.measure.length} positions and [CLS] are more than the "
+                f"pretrain.data.length={self.pretrain.data.length} that models are trained on"
+            )
+        # A wrong setting should not wait for its turn.
+        for variant in self.variants:
+            run_config(self, variant, self.seeds[0], self.learning_rates[0])
+        for seed in self.seeds:
+            for rate in self.learning_rates:
+                run_config(self, self.variants[0], seed, rate)
+
+    def variant(self, name: str) -> Variant:
+        return next(variant for variant in self.variants if variant.name == name)
+
+
+def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate: float) -> Config:
+    """The pre-training of one run."""
+    shared = study.pretrain
+    named = POSITION_VARIANTS[variant.encoding]
+    position = replace(shared.model.position, **{name: getattr(named, name) for name in _ENCODING})
+    config = replace(
+        shared,
+        seed=seed,
+        model=replace(shared.model, position=position),
+        optimizer=replace(shared.optimizer, peak_learning_rate=learning_rate),
+    )
+    return _with_settings(config, variant) if variant.settings else config
+
+
+def _with_settings(config: Config, variant: Variant) -> Config:
+    values = to_config_dict(config)
+    for setting, value in variant.settings.items():
+        *sections, name = setting.split(".")
+        at = values
+        for section in sections:
+            at = at.get(section, ConfigDict())
+        if name not in at:
+            raise UserError(f"variant {variant.name}: there is no setting {setting!r}")
+        at[name] = value
+    return from_config_dict(values)
+
+
+def ablation_config(values: ConfigDict) -> AblationConfig:
+    """The checked config of a study; tasks may be one text, `builtin_nli,builtin_sst`."""
+    sections = values.to_dict()
+    downstream = sections["downstream"]
+    downstream["tasks"] = [
+        name.strip() for text in downstream["tasks"] for name in str(text).split(",") if name
+    ]
+    return from_mapping(
+        AblationConfig,
+        {
+            **sections,
+            "variants": tuple(
+                from_mapping(Variant, variant, "config.variants") for variant in values.variants
+            ),
+            "pretrain": from_config_dict(values.pretrain),
+        },
+        "config",
+    )
+
+
+def study(config: AblationConfig) -> ConfigDict:
+    """A study as a config file gives it and a user overrides it."""
+    values = asdict(config)
+    return ConfigDict({**values, "pretrain": to_config_dict(config.pretrain)})
+
+
+def _require_different(values: Sequence[Any], setting: str) -> None:
+    if len(set(values)) < len(values):
+        raise UserError(f"{setting}={','.join(map(str, values))} names one twice")
+
+
+def _require_some(values: Sequence[Any], setting: str) -> None:
+    if not values:
+        raise UserError(f"{setting} is empty; name at least one")
+    _require_different(values, setting)

@@ -1,0 +1,83 @@
+"""What is measured of a pre-trained model, as parts of its record."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tupe_jax.ablation.config import MeasureConfig
+from tupe_jax.ablation.record import PairScore, ProbeScore
+from tupe_jax.lab.analysis import fits, look
+from tupe_jax.lab.inference_pairs import InferencePair, builtin_pairs, snli_pairs
+from tupe_jax.lab.inference_probes import probe_inference
+from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
+from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.pretrained import Pretrained, load_pretrained
+
+
+def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:
+    """Attention by position, its metrics and kinds, and minimal pairs: fields of a `RunRecord`."""
+    model = _exact_model(pretrained)
+    # Of the two ways the one that all encodings have: only then can they be compared.
+    words = choose_words(pretrained.vocabulary.ordinary_ids, config.words)
+    looks = look(attention_among_identical_words(model, config.length, words))
+    return {
+        "source": looks.attention.source,
+        "measures": dict(looks.of_mean),
+        "by_head": {
+            name: tuple(map(tuple, values_LxH.tolist()))
+            for name, values_LxH in looks.by_head.items()
+        },
+        "kinds": tuple(map(tuple, looks.kinds)),
+        "matrices_LxHxNxN": looks.attention.weights_LxHxNxN,
+        "pairs": _pairs(config, pretrained, model),
+    }
+
+
+def _pairs(config: MeasureConfig, pretrained: Pretrained, model: MaskedLM) -> dict[str, PairScore]:
+    pairs = [
+        pair
+        for pair in builtin_minimal_pairs(config.minimal_pairs)
+        if fits(model.config, pretrained.vocabulary, pair.good, pair.bad)
+    ]
+    if not pairs:
+        return {}
+    return {
+        name: PairScore(
+            found.accuracy.estimate, found.accuracy.low, found.accuracy.high, found.count
+        )
+        for name, found in score_pairs(model, pretrained.vocabulary, pairs).items()
+    }
+
+
+def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
+    """Premises and hypotheses whose words will be put into another order."""
+    if not config.probe_task:
+        return []
+    if config.probe_file:
+        return snli_pairs(Path(config.probe_file))[: config.probe_pairs]
+    return builtin_pairs("test", config.probe_pairs)
+
+
+def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str, ProbeScore]:
+    """What a fine-tuned model says of inferences when the order of words is changed."""
+    pretrained = load_pretrained(tuned)
+    model = _exact_model(pretrained)
+    found = probe_inference(model, pretrained.vocabulary, pairs, length=length)
+    return {
+        result.name: ProbeScore(
+            result.changed.estimate,
+            result.delta.estimate,
+            result.delta.low,
+            result.delta.high,
+            result.count,
+        )
+        for result in found.results
+    }
+
+
+def _exact_model(pretrained: Pretrained) -> MaskedLM:
+    """In bfloat16 what should be equal differs by more than what is to be measured."""
+    exact = replace(pretrained, config=replace(pretrained.config, dtype="float32"))
+    return exact.model()

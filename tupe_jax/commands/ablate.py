@@ -1,0 +1,91 @@
+"""Compare positional encodings: variants x seeds, pre-trained, fine-tuned and measured.
+
+  tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table
+  tupe ablate --config=ablations/positions --config.seeds=0,1
+  tupe ablate --config=ablations/paper_table --workdir=/shared/table --shard=0/4
+
+A study is a config file that lists variants, seeds, learning rates, what all runs share, tasks to
+fine-tune on, and what is measured. With several learning rates each variant is tuned on the first
+seed. The work directory gets a record of every run, and after each of them a table (table.md,
+table.csv) and a page with plots (report.html) of all that is there.
+
+The same command goes on after a kill and never repeats a finished run; SIGTERM or Ctrl-C saves
+first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
+or in several that are copied together; the command without --shard then does what is missing. Exit
+code 76: a shard waits for learning rates that another one is still to find.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tupe_jax.ablation.config import AblationConfig
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", default="ablations/paper_table", help="default ablations/paper_table"
+    )
+    parser.add_argument("--workdir", type=Path, help="default: runs/<name of the study>")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="do one share of N")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tupe_jax.ablation.config import ablation_config
+    from tupe_jax.ablation.perform import compiled_once, open_study
+    from tupe_jax.ablation.run import begin, run_shard
+    from tupe_jax.config_files import load_config
+    from tupe_jax.finetune.glue import Shard
+    from tupe_jax.host_memory import keep_freed_memory
+    from tupe_jax.parallel.processes import ALONE
+    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.training.workdir import open_workdir
+
+    keep_freed_memory()
+    shard = Shard.parse(arguments.shard)
+    config = ablation_config(load_config(arguments.config, arguments.overrides))
+    workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
+    open_workdir(workdir, ALONE)
+    begin(config, workdir)
+    named = [f"--config={arguments.config}", f"--workdir={workdir}"]
+    command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
+    with StopSignal() as stop, compiled_once():
+        try:
+            finished = run_shard(
+                config,
+                workdir,
+                shard,
+                lambda: open_study(config, workdir, stop),
+                stop,
+                after_run=lambda: _write(config, workdir, command),
+            )
+        except StopBeforeTraining:
+            finished = False
+    if not finished:
+        print("stopped; the same command goes on", file=sys.stderr)
+        return STOPPED_EXIT_CODE
+    print(_write(config, workdir, command))
+    return 0
+
+
+def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
+    """Write what is made from the records that are there, and return the table."""
+    from tupe_jax.ablation.collect import collect
+    from tupe_jax.ablation.report import html_report
+    from tupe_jax.ablation.table import csv_table, markdown
+    from tupe_jax.data.atomic import complete_file
+
+    collected = collect(config, workdir)
+    table = markdown(collected)
+    texts = {
+        "table.md": table + "\n",
+        "table.csv": csv_table(collected),
+        "report.html": html_report(collected, command),
+    }
+    for file, text in texts.items():
+        with complete_file(workdir / file) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
+    return table

@@ -1,0 +1,47 @@
+"""Turn texts into vectors.
+
+  tupe encode runs/quickstart --file=sentences.txt --out=vectors.npy
+  tupe encode runs/quickstart "a text" "another" > vectors.jsonl
+
+With --out an array [texts, size] for numpy.load; else one JSON object per line, {"text", "vector"}.
+A vector is the mean of the last hidden states of the words, or with --pooling=cls that of [CLS],
+which is trained only when a model is fine-tuned.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
+from tupe_jax.errors import UserError, writing_failed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_and_texts(parser)
+    parser.add_argument("--pooling", choices=["mean", "cls"], default="mean", help="default: mean")
+    parser.add_argument("--out", type=Path, help="an .npy file (default: JSON lines are printed)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    texts = given_texts(arguments)
+    if arguments.out and arguments.out.suffix != ".npy":
+        raise UserError(f"--out={arguments.out} must end in .npy; JSON lines go to standard output")
+    if arguments.out and not arguments.out.parent.is_dir():
+        raise UserError(f"{arguments.out.parent}: no such folder to write the vectors to")
+
+    import numpy as np
+
+    from tupe_jax.data.atomic import complete_file
+    from tupe_jax.trained_model import load
+
+    vectors_NxD = load(arguments.checkpoint, arguments.vocabulary).encode(texts, arguments.pooling)
+    if arguments.out is None:
+        for text, vector in zip(texts, vectors_NxD.tolist(), strict=True):
+            print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
+        return
+    try:
+        with complete_file(arguments.out) as unfinished, unfinished.open("wb") as file:
+            np.save(file, vectors_NxD)
+    except OSError as error:
+        raise writing_failed(f"cannot write {arguments.out}: {error.strerror}", error) from None
+    print(f"{arguments.out}: {len(texts)} vectors of {vectors_NxD.shape[1]} numbers")

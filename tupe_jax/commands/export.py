@@ -1,0 +1,53 @@
+"""Write a model for use elsewhere, into a new folder.
+
+  tupe export runs/quickstart quickstart                   safetensors, JSON and the vocabulary
+  tupe export runs/tupe_r released --format=fairseq
+
+The first is read by every command and by tupe_jax.load, without Orbax or TensorFlow. --format=
+fairseq writes checkpoint.pt with the names and layouts of the released TUPE code (it holds TUPE-A
+and TUPE-R only and needs the extra `torch`); the vocabulary lies beside it, and both come back by
+
+  tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model
+
+--format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
+transformers. An imported tokenizer goes with it; of our own vocabulary there is only its file.
+
+Every way the model keeps every bit. A model card, README.md, tells settings, data, steps, scores
+and the command that trained it.
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
+    parser.add_argument("out", type=Path, help="the folder to write; must not exist")
+    parser.add_argument(
+        "--format", choices=["folder", "fairseq", "hf"], default="folder", help="default: folder"
+    )
+    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.interop import folder
+    from tupe_jax.interop.checkpoint_file import write_checkpoint
+    from tupe_jax.interop.hugging_face.exporting import write_files
+    from tupe_jax.model_card import model_card
+    from tupe_jax.pretrained import load_pretrained
+
+    pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
+    model, card = pretrained.model(), model_card(pretrained, arguments.out.name)
+    if arguments.format == "folder":
+        vocabulary, facts = pretrained.vocabulary_file, pretrained.facts
+        folder.save_folder(model, arguments.out, vocabulary, facts, card)
+    else:
+        with folder.whole_folder(arguments.out) as unfinished:
+            if arguments.format == "hf":
+                write_files(model, pretrained.vocabulary_file, unfinished)
+            else:
+                write_checkpoint(unfinished / "checkpoint.pt", model)
+                (unfinished / folder.VOCABULARY).write_bytes(pretrained.vocabulary_file)
+            (unfinished / folder.CARD).write_text(card, encoding="utf-8")
+    files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
+    print(f"in {arguments.out}: {files}")

@@ -1,0 +1,34 @@
+"""Put words in place of [MASK].
+
+  tupe fill-mask runs/quickstart "the farmer [MASK] the old house."
+  tupe fill-mask runs/quickstart --file=sentences.txt --top_k=10 --json
+  echo "she [MASK] to [MASK]." | tupe fill-mask runs/quickstart
+
+Each [MASK] stands for one piece and is guessed while the others are hidden, too. A piece that goes
+on with the word before it is shown as ##ing. In Python: tupe_jax.load(...).fill_mask(...).
+"""
+
+import argparse
+import dataclasses
+import json
+
+from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_and_texts(parser)
+    parser.add_argument("--top_k", type=int, default=5, help="guesses for each (default: 5)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per text")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    texts = given_texts(arguments)
+
+    from tupe_jax.trained_model import load
+
+    model = load(arguments.checkpoint, arguments.vocabulary)
+    for filled in model.fill_mask(texts, arguments.top_k):
+        if arguments.json:
+            print(json.dumps(dataclasses.asdict(filled), ensure_ascii=False))
+        else:
+            print(filled.text, *(", ".join(map(str, mask)) for mask in filled.guesses), sep="\n  ")

@@ -1,0 +1,44 @@
+"""The texts that a command is given: as arguments, in a file, or on standard input."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tupe_jax.errors import UserError
+
+
+def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
+    parser.add_argument("text", nargs="*", help="default: one on each line of standard input")
+    parser.add_argument("--file", type=Path, help="a file with one text on each line")
+    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+
+
+def given_texts(arguments: argparse.Namespace) -> list[str]:
+    """The texts, before a model is loaded for them."""
+    if arguments.text and arguments.file:
+        raise UserError("give texts as arguments or as --file, not both")
+    if arguments.text:
+        return list(arguments.text)
+    if arguments.file is None:
+        if sys.stdin.isatty():
+            raise UserError("no texts: give them as arguments, as --file, or on standard input")
+        return _lines(sys.stdin, "standard input")
+    try:
+        with arguments.file.open(encoding="utf-8") as lines:
+            return _lines(lines, str(arguments.file))
+    except OSError as error:
+        raise UserError(f"cannot read {arguments.file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{arguments.file} is not UTF-8 text: {error.reason}") from None
+
+
+def _lines(lines: Iterable[str], where: str) -> list[str]:
+    texts = [line.rstrip("\r\n") for line in lines]
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            raise UserError(f"{where}:{number}: an empty line; each line is one text")
+    if not texts:
+        raise UserError(f"{where} has no texts")
+    return texts

@@ -1,0 +1,45 @@
+"""Ask a fine-tuned model about texts, or about pairs of them.
+
+  tupe predict runs/finetune-builtin_sst "the farmer enjoyed the long day."
+  tupe predict runs/finetune-builtin_nli --file=pairs.tsv --json
+
+A pair is two texts with a tab between them. Prints the likeliest class with its probability, or the
+score, then a tab and the text.
+"""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
+
+if TYPE_CHECKING:
+    from tupe_jax.inference.answers import Texts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_and_texts(parser)
+    parser.add_argument("--head", help="which task, if the model has learned several")
+    parser.add_argument("--json", action="store_true", help="one JSON object per text")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    texts = given_texts(arguments)
+
+    from tupe_jax.inference.answers import Answer
+    from tupe_jax.trained_model import load
+
+    model = load(arguments.checkpoint, arguments.vocabulary)
+    asked: list[Texts] = [_pair_or_text(text) for text in texts]
+    for text, answer in zip(texts, model.predict(asked, arguments.head), strict=True):
+        if isinstance(answer, Answer):
+            values: dict[str, Any] = {"label": answer.label, "probabilities": answer.probabilities}
+            shown = str(answer)
+        else:
+            values, shown = {"score": float(answer)}, f"{answer:.3f}"
+        print(json.dumps({"text": text, **values}) if arguments.json else f"{shown}\t{text}")
+
+
+def _pair_or_text(text: str) -> "Texts":
+    one, tab, other = text.partition("\t")
+    return (one, other) if tab else text

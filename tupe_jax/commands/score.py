@@ -1,0 +1,26 @@
+"""Say how likely a model finds each text: its pseudo-log-likelihood in nats.
+
+  tupe score runs/quickstart "the farmer sees the house." "the farmer see the house."
+  tupe score runs/quickstart --file=sentences.txt
+
+Each piece is hidden in turn, and the logarithms of the probabilities of the hidden ones are summed:
+the higher, the likelier. Compare texts of about the same length. Prints score, tab, text.
+"""
+
+import argparse
+
+from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_and_texts(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    texts = given_texts(arguments)
+
+    from tupe_jax.trained_model import load
+
+    scores_N = load(arguments.checkpoint, arguments.vocabulary).score(texts)
+    for score, text in zip(scores_N, texts, strict=True):
+        print(f"{score:.3f}\t{text}")

@@ -1,0 +1,1 @@
+"""What a trained model says of texts: masked words, likelihoods, vectors, answers."""

@@ -1,0 +1,80 @@
+"""Sentences as batches of few shapes for a compiled function."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.data.pairs import Encoder
+from tupe_jax.errors import UserError
+from tupe_jax.model.positions import longest_input
+
+Row = NDArray[np.int32]
+"""[CLS] text [SEP]."""
+
+_SHORTEST = 16
+SIZES = (1, 8, 64)
+"""Rows in a batch: a call has the smallest that holds all it was given, else the largest."""
+_SHOWN = 40
+
+
+class Batch(NamedTuple):
+    """Rows of one length; in the last batch of a length the last row is repeated to fill it up."""
+
+    tokens_BxS: NDArray[np.int32]
+    rows: NDArray[np.int64]
+    """Which of the given rows these are; without the repeated ones."""
+
+
+def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
+    """[CLS] text [SEP] of each."""
+    longest = longest_input(config)
+    return [as_row(encoder, encoder.encode(text), text, longest) for text in texts]
+
+
+def as_row(encoder: Encoder, pieces: Sequence[int], text: str, longest: float) -> Row:
+    """[CLS] pieces [SEP], if there are any and they are not more than the model can read."""
+    if not pieces:
+        raise UserError(f"the text {text!r} has no words")
+    row = np.array([encoder.special.cls_id, *pieces, encoder.special.sep_id], np.int32)
+    if len(row) > longest:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise UserError(
+            f"the text {shown!r} of {len(row)} tokens is longer than position.max_length={longest},"
+            " all that the model has positions for; shorten or split it"
+        )
+    return row
+
+
+def batches(
+    rows: Sequence[Row],
+    config: ModelConfig,
+    length: int | None = None,
+    sizes: Sequence[int] = SIZES,
+) -> Iterator[Batch]:
+    """The rows by length, padded to 16, 32, 64 and so on: one compilation for each of those.
+
+    Or all padded to `length`.
+    """
+    batch_size = next((size for size in sizes if size >= len(rows)), sizes[-1])
+    longest = longest_input(config)
+    lengths_N = np.array([length or _padded_length(len(row), longest) for row in rows])
+    for length in np.unique(lengths_N):
+        chosen = np.flatnonzero(lengths_N == length)
+        for start in range(0, len(chosen), batch_size):
+            part = chosen[start : start + batch_size]
+            tokens_BxS = np.full((batch_size, length), config.pad_id, np.int32)
+            for b in range(batch_size):
+                row = rows[part[min(b, len(part) - 1)]]
+                tokens_BxS[b, : len(row)] = row
+            yield Batch(tokens_BxS, part)
+
+
+def _padded_length(length: int, longest: float) -> int:
+    padded = _SHORTEST
+    while padded < length:
+        padded *= 2
+    # Not beyond a table of positions for the sake of padding.
+    return int(min(padded, longest))

@@ -1,0 +1,127 @@
+"""The model card: what somebody who finds a model folder wants to know, as Markdown."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tupe_jax import __version__
+from tupe_jax.checks import from_mapping
+from tupe_jax.config import Config, position_name
+from tupe_jax.config_files import known_configs, load_config
+from tupe_jax.errors import UserError
+from tupe_jax.interop.folder import HeadFacts
+from tupe_jax.model.positions import longest_input
+from tupe_jax.pretrained import Pretrained
+from tupe_jax.recipes import from_config_dict, to_config_dict
+from tupe_jax.training.changed_config import flattened
+
+FORMS = ("", ":modern", ":tiny")
+
+
+def model_card(pretrained: Pretrained, name: str) -> str:
+    """Settings, data, steps, scores and the command, as far as they are known."""
+    sections = [
+        f"# {name}",
+        f"A bidirectional encoder with the positional encoding `{_encoding(pretrained)}`, written "
+        f"by tupe_jax {__version__}.",
+        _use(pretrained, name),
+        "## Model",
+        _table(_sizes(pretrained)),
+        *_pretraining(pretrained),
+        *(part for head, facts in pretrained.heads.items() for part in _head(head, facts)),
+        "## All settings of the model",
+        _table(dict(flattened(asdict(pretrained.config)))),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _encoding(pretrained: Pretrained) -> str:
+    return position_name(pretrained.config.position)
+
+
+def _use(pretrained: Pretrained, name: str) -> str:
+    words = pretrained.config.masked_word_head
+    call = 'fill_mask("a text with a [MASK] in it")' if words else 'encode("a text")'
+    if any(pretrained.classification_heads):
+        call = 'predict("a text")'
+    return f"```python\nimport tupe_jax\n\nmodel = tupe_jax.load({name!r})\nmodel.{call}\n```"
+
+
+def _sizes(pretrained: Pretrained) -> dict[str, Any]:
+    config = pretrained.config
+    return {
+        "parameters": f"{sum(array.size for array in pretrained.params.values()):,}",
+        "layers x width, heads": f"{config.num_layers} x {config.hidden_size}, {config.num_heads}",
+        "vocabulary": f"{config.vocab_size:,} pieces, sha256 {pretrained.vocabulary.sha256}",
+        "longest text, tokens": longest_input(config),
+    }
+
+
+def _pretraining(pretrained: Pretrained) -> Iterator[str]:
+    if not pretrained.run:
+        return
+    config, loss = pretrained.run["config"], pretrained.run["valid_loss"]
+    rows, length = config["train"]["batch_size"], config["data"]["length"]
+    step = pretrained.step or 0
+    yield "## Pre-training"
+    yield _table(
+        {
+            "data": config["data"]["task"],
+            "steps": f"{step:,} of {config['train']['steps']:,}",
+            "rows x tokens in a step": f"{rows} x {length}",
+            "tokens seen": f"{step * rows * length:,}",
+            "validation loss, nats per masked token": "unknown" if loss is None else f"{loss:.4f}",
+        }
+    )
+    command = pretraining_command(config)
+    if command is not None:
+        yield f"```bash\n{command}\n```"
+
+
+def _head(name: str, facts: HeadFacts) -> Iterator[str]:
+    yield f"## Fine-tuning: {name}"
+    reads = {1: "a text", 2: "a pair of texts", None: "a text or a pair"}[facts.texts]
+    scores = {
+        f"{split} {metric}": value
+        for split, of_split in facts.trial.get("scores", {}).items()
+        for metric, value in of_split.items()
+    }
+    how = {key: facts.trial[key] for key in ("learning_rate", "seed", "epoch") if facts.trial}
+    answers = ", ".join(facts.classes) or "a score"
+    yield _table({"reads": reads, "answers": answers, **how, **scores})
+
+
+def _table(values: Mapping[str, Any]) -> str:
+    # A bar, as in a path, would end its cell.
+    cells = [(key, str(value).replace("|", "\\|")) for key, value in values.items()]
+    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in cells)])
+
+
+def pretraining_command(saved: Mapping[str, Any]) -> str | None:
+    """The `tupe pretrain` with the fewest settings that has this config.
+
+    None if this version cannot have it.
+    """
+    try:
+        wanted = _settings(from_mapping(Config, saved, "config"))
+    except UserError:
+        return None
+
+    def overrides(spec: str) -> list[str] | None:
+        try:
+            theirs = _settings(from_config_dict(load_config(spec)))
+        except UserError:  # no such form, or a config of something else
+            return None
+        return [f"--config.{k}={v}" for k, v in wanted.items() if v != theirs[k]]
+
+    specs = [f"{name}{form}" for name in known_configs() for form in FORMS]
+    found = {spec: changed for spec in specs if (changed := overrides(spec)) is not None}
+    spec = min(found, key=lambda spec: len(found[spec]))
+    return shlex.join(["tupe", "pretrain", f"--config={spec}", *found[spec]])
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """By the names that overrides have."""
+    named = flattened(to_config_dict(config).to_dict())
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in named}

@@ -1,0 +1,169 @@
+"""A trained model in a few words of Python: `tupe_jax.load(path)`."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.checks import one_of
+from tupe_jax.config import ModelConfig, position_name
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
+from tupe_jax.errors import UserError
+from tupe_jax.inference.answers import Answer, Texts, as_answers, head_outputs
+from tupe_jax.inference.masked_words import Filled, fill_masks, pseudo_log_likelihoods
+from tupe_jax.inference.sentences import encode_sentences
+from tupe_jax.inference.vectors import POOLINGS, Pooling, sentence_vectors
+from tupe_jax.interop.folder import HeadFacts
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.position_only import bias_LxHxSxS
+from tupe_jax.model.positions import longest_input
+from tupe_jax.pretrained import Pretrained, load_pretrained
+
+Path = str | os.PathLike[str]
+
+
+def load(path: Path, vocabulary: Path | None = None) -> "TrainedModel":
+    """The model in a work directory, a checkpoint, a model folder, or a finished fine-tuning.
+
+    `vocabulary` is a SentencePiece file for a folder that has none, such as an imported one.
+    """
+    return TrainedModel(load_pretrained(path, vocabulary), str(path))
+
+
+class TrainedModel:
+    """A model with its vocabulary.
+
+    A text gives one result, a list of texts a list or array of them, in their order. Texts are
+    sorted by length, padded to 16, 32, 64 and so on tokens and run in batches; the first call of
+    each shape compiles.
+    """
+
+    def __init__(self, pretrained: Pretrained, name: str) -> None:
+        self.name = name
+        self.config = pretrained.config
+        self.vocabulary: AnyVocabulary = pretrained.vocabulary
+        self.step, self.length = pretrained.step, pretrained.length
+        self.module: MaskedLM = pretrained.model()  # for all that is not here
+        self._heads = {
+            head: pretrained.heads.get(head) or _unknown(outputs, self.config)
+            for head, outputs in pretrained.classification_heads.items()
+        }
+
+    def __repr__(self) -> str:
+        config, longest = self.config, longest_input(self.config)
+        step = "" if self.step is None else f", step {self.step}"
+        reads = "texts of any length" if longest == np.inf else f"texts of up to {longest} tokens"
+        seen = "" if self.length is None else f" (rows of {self.length} in pre-training)"
+        lines = [
+            f"{position_name(config.position)} from {self.name}{step}",
+            f"  {config.num_layers} layers, {config.hidden_size} wide, {config.num_heads} heads",
+            f"  {config.vocab_size:,} pieces, {reads}{seen}",
+        ]
+        for head, facts in self._heads.items():
+            lines.append(f"  answers {head}: {', '.join(facts.classes) or 'a score'}")
+        return "\n".join(lines)
+
+    @overload
+    def fill_mask(self, texts: str, top_k: int = 5) -> Filled: ...
+    @overload
+    def fill_mask(self, texts: list[str], top_k: int = 5) -> list[Filled]: ...
+    def fill_mask(self, texts: str | list[str], top_k: int = 5) -> Filled | list[Filled]:
+        """The `top_k` likeliest pieces for each [MASK] of a text."""
+        filled = fill_masks(self.module, self.vocabulary, _listed(texts), top_k)
+        return filled[0] if isinstance(texts, str) else filled
+
+    def encode(self, texts: str | list[str], pooling: Pooling = "mean") -> NDArray[np.float32]:
+        """A vector for each text, [texts, size], or [size] for one.
+
+        `mean` is over the last hidden states of the words. `cls` is that of [CLS], which is trained
+        only when a model is fine-tuned.
+        """
+        one_of(pooling, POOLINGS, "pooling")
+        vectors_NxD = sentence_vectors(self.module, self.vocabulary, _listed(texts), pooling)
+        return vectors_NxD[0] if isinstance(texts, str) else vectors_NxD
+
+    @overload
+    def score(self, texts: str) -> float: ...
+    @overload
+    def score(self, texts: list[str]) -> NDArray[np.float64]: ...
+    def score(self, texts: str | list[str]) -> float | NDArray[np.float64]:
+        """How likely the model finds a text: its pseudo-log-likelihood in nats, below 0.
+
+        Each piece is hidden in turn, so a text is as much work as it has pieces. The score is a
+        sum: compare texts of about the same length.
+        """
+        rows = encode_sentences(self.vocabulary, _listed(texts), self.config)
+        scores_N = pseudo_log_likelihoods(self.module, rows, self.vocabulary.special.mask_id)
+        return float(scores_N[0]) if isinstance(texts, str) else scores_N
+
+    def position_bias(self, length: int = 32) -> NDArray[np.float32]:
+        """What each head adds to its logits for the sake of positions, [layers, heads, i, j].
+
+        There is one layer if all share the bias. Position 0 is that of [CLS].
+        """
+        longest = longest_input(self.config)
+        if not 1 <= length <= longest:
+            raise UserError(f"length={length} must be at least 1 and at most {longest}")
+        bias = bias_LxHxSxS(self.module.encoder, length)
+        if bias is None:
+            raise UserError(
+                f"{position_name(self.config.position)} has no position bias; `tupe analyze` shows "
+                "what its heads attend to by position"
+            )
+        return np.asarray(bias, np.float32)
+
+    @overload
+    def predict(self, texts: Texts, head: str | None = None) -> Answer | float: ...
+    @overload
+    def predict(
+        self, texts: list[Texts], head: str | None = None
+    ) -> list[Answer] | NDArray[np.float32]: ...
+    def predict(
+        self, texts: Texts | list[Texts], head: str | None = None
+    ) -> Answer | float | list[Answer] | NDArray[np.float32]:
+        """What a fine-tuned model answers: a class for each text, or a score.
+
+        A pair of texts is a tuple of two; texts longer than in fine-tuning are cut as there.
+        """
+        name = self._head(head)
+        facts = self._heads[name]
+        listed = [texts] if isinstance(texts, str | tuple) else list(texts)
+        for text in listed:
+            _check_texts(text, name, facts)
+        outputs_NxC = head_outputs(self.module, self.vocabulary, listed, name, facts.length)
+        single = isinstance(texts, str | tuple)
+        if facts.classes:
+            answers = as_answers(outputs_NxC, facts.classes)
+            return answers[0] if single else answers
+        scores_N = outputs_NxC[:, 0] * np.float32(facts.score_scale)
+        return float(scores_N[0]) if single else scores_N
+
+    def _head(self, asked: str | None) -> str:
+        if not self._heads:
+            raise UserError(f"{self.name} was not fine-tuned on any task; see `tupe finetune`")
+        if asked is None and len(self._heads) > 1:
+            raise UserError(f"say which head=... is to answer: {', '.join(self._heads)}")
+        return next(iter(self._heads)) if asked is None else one_of(asked, self._heads, "head")
+
+
+def _listed(texts: Any) -> list[str]:
+    listed = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else [texts]
+    for text in listed:
+        if not isinstance(text, str):
+            raise UserError(f"a text or a list of texts is needed, not {type(text).__name__}")
+    return listed
+
+
+def _check_texts(text: object, head: str, facts: HeadFacts) -> None:
+    count = 1 if isinstance(text, str) else len(text) if isinstance(text, tuple) else 0
+    if count not in ((1, 2) if facts.texts is None else (facts.texts,)):
+        wanted = {1: "a text", 2: "a pair of texts, (one, other)", None: "a text or a pair"}
+        raise UserError(f"{head} judges {wanted[facts.texts]}; {text!r} is not")
+
+
+def _unknown(outputs: int, config: ModelConfig) -> HeadFacts:
+    """Of a head that came without facts: numbers for classes, as much text as the model reads."""
+    classes = tuple(map(str, range(outputs))) if outputs > 1 else ()
+    return HeadFacts(classes, length=int(min(HeadFacts.length, longest_input(config))))
