@@ -1,8 +1,13 @@
 """The quick start whole, by the command of the README, and what its model is then good for."""
 
+import re
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import tupe_jax
 from tests.training.conftest import compile_once
 from tests.training.runs import NeverStop
 from tupe_jax import cli
@@ -12,17 +17,32 @@ from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.task import open_task
 from tupe_jax.finetune.trial import trials_of
+from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs
 from tupe_jax.pretrained import load_pretrained
 from tupe_jax.training.metrics import read_metrics
 
 __all__ = ["compile_once"]
 
+ROOT = Path(__file__).parents[1]
 SEEDS = (0, 1, 2)
+FILLED = {
+    "The old doctors [MASK] tired.": {"are", "were"},
+    "The old doctor [MASK] tired.": {"is", "was"},
+    "The girls who saw the dog [MASK] happy.": {"are", "were"},
+    "The teacher was seen [MASK] the students.": {"by"},
+    "There is [MASK] dog in the house.": {"a", "no", "one"},
+    "There are two [MASK] in the kitchen.": {"boys", "dogs", "men", "girls", "women", "cats"},
+    "An [MASK] apple was on the table.": {"old", "ugly", "expensive", "excellent", "empty"},
+    "They did not [MASK] the letter.": {"see", "give", "take", "follow", "discuss", "find"},
+    "He has [MASK] the ball.": {"taken", "given", "followed", "shown", "offered", "seen"},
+    "[MASK] girls are in the garden.": {"the", "some", "two", "many", "these", "those"},
+}
+"""Sentences such as the built-in grammar makes, and words that may stand there."""
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "quickstart"
+    folder = tmp_path_factory.mktemp("here") / "runs" / "quickstart"
     assert cli.main(["pretrain", f"--workdir={folder}"]) == 0
     return folder
 
@@ -36,15 +56,52 @@ def test_it_learns_what_its_header_says(workdir):
     assert last == pytest.approx(2.46, abs=0.15)
 
 
+@pytest.fixture(scope="module")
+def model(workdir):
+    return tupe_jax.load(workdir)
+
+
+def test_it_fills_masks_with_words_that_may_stand_there(model):
+    """By chance it would be one in hundreds."""
+    best = {filled.text: filled.guesses[0][0].piece for filled in model.fill_mask(list(FILLED))}
+    right = [text for text, words in FILLED.items() if best[text] in words]
+    assert len(right) >= 8, best
+
+
+def test_it_prefers_good_sentences_to_bad_ones(model):
+    pairs = builtin_minimal_pairs(100)
+    good = model.score([pair.good for pair in pairs])
+    bad = model.score([pair.bad for pair in pairs])
+    assert np.mean(good > bad) > 0.65  # by chance 0.5, give or take 0.05; measured 0.77
+
+
+def test_the_readme_uses_it(workdir, monkeypatch, capsys):
+    """The lines of the README's section on using a model, as they stand there."""
+    here = workdir.parents[1]
+    monkeypatch.chdir(here)
+    (here / "sentences.txt").write_text("The dog slept.\nThe girls laughed.\n")
+    text = (ROOT / "README.md").read_text().split("## Use a model")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code, {})
+    (lines,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    for line in lines.splitlines():
+        assert cli.main(shlex.split(line)[1:]) == 0, line
+    told = capsys.readouterr().out
+    assert "are" in told
+    assert np.load(here / "vectors.npy").shape == (2, 128)
+    assert (here / "quickstart" / "model.safetensors").exists()
+
+
 def test_pre_training_helps_to_tell_good_sentences_from_bad_ones(workdir, tmp_path):
     """Measured with these seeds: 64.1 % (63.2 to 64.9) against 54.8 % (54.4 to 55.4)."""
     pretrained = load_pretrained(workdir)
     task = open_task("builtin_cola", train_examples=2000, dev_examples=1000)
 
     def accuracies(from_scratch):
-        settings = ["--config.length=64", "--config.epochs=3", "--config.keep_weights=False"]
+        settings = ["--config.length=64", "--config.epochs=2", "--config.evaluations_per_epoch=1"]
         values = load_config(
-            "finetune:quick", [*settings, f"--config.from_scratch={from_scratch}"]
+            "finetune:quick",
+            [*settings, f"--config.from_scratch={from_scratch}", "--config.keep_weights=False"],
         ).to_dict()
         config = from_mapping(FinetuneConfig, values, "finetune")
         trials = trials_of([config.optimizer.peak_learning_rate], SEEDS)

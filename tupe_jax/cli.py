@@ -121,7 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(command)
     # Settings of a config file are no arguments of the command: argparse would not know them.
     overrides = [word for word in argv[1:] if word.startswith("--config.")]
-    arguments = parser.parse_args([word for word in argv[1:] if word not in overrides])
+    # Intermixed: options may stand between a model and its texts.
+    arguments = parser.parse_intermixed_args([word for word in argv[1:] if word not in overrides])
     if overrides and not hasattr(arguments, "config"):
         parser.error(f"{overrides[0]}: this command takes no config")
     arguments.overrides = overrides

@@ -21,10 +21,11 @@ FORMS = ("", ":modern", ":tiny")
 
 def model_card(pretrained: Pretrained, name: str) -> str:
     """Settings, data, steps, scores and the command, as far as they are known."""
+    encoding = position_name(pretrained.config.position)
     sections = [
         f"# {name}",
-        f"A bidirectional encoder with the positional encoding `{_encoding(pretrained)}`, written "
-        f"by tupe_jax {__version__}.",
+        f"A bidirectional encoder with the positional encoding `{encoding}`, written by tupe_jax "
+        f"{__version__}.",
         _use(pretrained, name),
         "## Model",
         _table(_sizes(pretrained)),
@@ -36,15 +37,11 @@ def model_card(pretrained: Pretrained, name: str) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _encoding(pretrained: Pretrained) -> str:
-    return position_name(pretrained.config.position)
-
-
 def _use(pretrained: Pretrained, name: str) -> str:
     words = pretrained.config.masked_word_head
     call = 'fill_mask("a text with a [MASK] in it")' if words else 'encode("a text")'
-    if any(pretrained.classification_heads):
-        call = 'predict("a text")'
+    for facts in pretrained.heads.values():
+        call = 'predict(("a text", "another"))' if facts.texts == 2 else 'predict("a text")'
     return f"```python\nimport tupe_jax\n\nmodel = tupe_jax.load({name!r})\nmodel.{call}\n```"
 
 

@@ -69,7 +69,7 @@ def load_pretrained(
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
     if hugging_face.is_one(found):
         return _imported(found, vocabulary)
-    model_folder = _model_folder(found)
+    model_folder = find_model_folder(found)
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)
     _refuse(vocabulary, path)
@@ -93,12 +93,12 @@ def load_pretrained(
     )
 
 
-def _model_folder(path: Path) -> Path | None:
-    """The folder of safetensors that a path stands for, if it does."""
+def find_model_folder(path: Path) -> Path | None:
+    """The folder of safetensors that a path stands for, if it does; not one of Hugging Face's."""
     trials = [file.parent for file in path.glob(f"*/{MODEL_FOLDER}/{folder.SETTINGS}")]
     candidates = [path, path / MODEL_FOLDER] + (trials if len(trials) == 1 else [])
     for candidate in candidates:
-        if (candidate / folder.WEIGHTS).exists():
+        if (candidate / folder.WEIGHTS).exists() and not hugging_face.is_one(candidate):
             return candidate
     if trials:
         names = ", ".join(sorted(trial.parent.name for trial in trials))
@@ -107,17 +107,15 @@ def _model_folder(path: Path) -> Path | None:
 
 
 def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained:
-    own = path / folder.VOCABULARY
-    if (path / folder.IMPORTED_VOCABULARY).exists():
-        own = path / folder.IMPORTED_VOCABULARY
-    if own.exists():
+    own = folder.find_vocabulary(path)
+    if own is not None:
         _refuse(given, path)
-    elif given is None:
+    source = own if given is None else Path(given)
+    if source is None:
         raise UserError(
             f"{path} has no {folder.VOCABULARY}; give the SentencePiece model that its pieces are "
             "numbered by as --vocabulary=FILE"
         )
-    source = Path(given or own)
     vocabulary: AnyVocabulary = (
         TokenizerVocabulary.parse(source.read_bytes(), source)
         if source.name == folder.IMPORTED_VOCABULARY

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -15,21 +16,30 @@ from tupe_jax.inference.answers import Answer, Texts, as_answers, head_outputs
 from tupe_jax.inference.masked_words import Filled, fill_masks, pseudo_log_likelihoods
 from tupe_jax.inference.sentences import encode_sentences
 from tupe_jax.inference.vectors import POOLINGS, Pooling, sentence_vectors
+from tupe_jax.interop import folder
+from tupe_jax.interop.arrays import classification_heads_of
 from tupe_jax.interop.folder import HeadFacts
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.position_only import bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
-from tupe_jax.pretrained import Pretrained, load_pretrained
+from tupe_jax.pretrained import find_model_folder, load_pretrained
 
-Path = str | os.PathLike[str]
+SHOWN_POSITIONS = 32
 
 
-def load(path: Path, vocabulary: Path | None = None) -> "TrainedModel":
+def load(
+    path: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None = None
+) -> "TrainedModel":
     """The model in a work directory, a checkpoint, a model folder, or a finished fine-tuning.
 
-    `vocabulary` is a SentencePiece file for a folder that has none, such as an imported one.
+    `vocabulary` is a SentencePiece file for a folder that has none, such as an imported one;
+    without any, a model can be looked at, but it reads no texts.
     """
-    return TrainedModel(load_pretrained(path, vocabulary), str(path))
+    found = find_model_folder(Path(path))
+    if found and vocabulary is None and folder.find_vocabulary(found) is None:
+        return TrainedModel(str(path), folder.load_folder(found), None, folder.load_facts(found))
+    pretrained = load_pretrained(path, vocabulary)
+    return TrainedModel(str(path), pretrained.model(), pretrained.vocabulary, pretrained.facts)
 
 
 class TrainedModel:
@@ -40,16 +50,22 @@ class TrainedModel:
     each shape compiles.
     """
 
-    def __init__(self, pretrained: Pretrained, name: str) -> None:
-        self.name = name
-        self.config = pretrained.config
-        self.vocabulary: AnyVocabulary = pretrained.vocabulary
-        self.step, self.length = pretrained.step, pretrained.length
-        self.module: MaskedLM = pretrained.model()  # for all that is not here
+    def __init__(
+        self, name: str, module: MaskedLM, vocabulary: AnyVocabulary | None, facts: folder.Facts
+    ) -> None:
+        self.name, self.module, self.config = name, module, module.config
+        self.step, self.length = facts.step, facts.length
+        self._vocabulary = vocabulary
         self._heads = {
-            head: pretrained.heads.get(head) or _unknown(outputs, self.config)
-            for head, outputs in pretrained.classification_heads.items()
+            head: facts.heads.get(head) or _unknown(outputs, self.config)
+            for head, outputs in classification_heads_of(module).items()
         }
+
+    @property
+    def vocabulary(self) -> AnyVocabulary:
+        if self._vocabulary is None:
+            raise UserError(f"{self.name} has no vocabulary; load it with vocabulary=FILE")
+        return self._vocabulary
 
     def __repr__(self) -> str:
         config, longest = self.config, longest_input(self.config)
@@ -98,12 +114,14 @@ class TrainedModel:
         scores_N = pseudo_log_likelihoods(self.module, rows, self.vocabulary.special.mask_id)
         return float(scores_N[0]) if isinstance(texts, str) else scores_N
 
-    def position_bias(self, length: int = 32) -> NDArray[np.float32]:
+    def position_bias(self, length: int | None = None) -> NDArray[np.float32]:
         """What each head adds to its logits for the sake of positions, [layers, heads, i, j].
 
-        There is one layer if all share the bias. Position 0 is that of [CLS].
+        There is one layer if all share the bias. Position 0 is that of [CLS]. The length is 32
+        unless told, or less if the model knows no more positions.
         """
         longest = longest_input(self.config)
+        length = int(min(SHOWN_POSITIONS, longest)) if length is None else length
         if not 1 <= length <= longest:
             raise UserError(f"length={length} must be at least 1 and at most {longest}")
         bias = bias_LxHxSxS(self.module.encoder, length)
@@ -129,11 +147,11 @@ class TrainedModel:
         """
         name = self._head(head)
         facts = self._heads[name]
-        listed = [texts] if isinstance(texts, str | tuple) else list(texts)
+        single = not isinstance(texts, Iterable) or isinstance(texts, str | tuple)
+        listed: list[Any] = [texts] if single else list(texts)
         for text in listed:
             _check_texts(text, name, facts)
         outputs_NxC = head_outputs(self.module, self.vocabulary, listed, name, facts.length)
-        single = isinstance(texts, str | tuple)
         if facts.classes:
             answers = as_answers(outputs_NxC, facts.classes)
             return answers[0] if single else answers

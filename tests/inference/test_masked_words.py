@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.model.helpers import small_config, spread_model
+from tests.model.helpers import logits, small_config, spread_model
 from tupe_jax.data.vocabulary import (
     CLS_ID,
     MASK_ID,
@@ -58,9 +58,9 @@ def test_guesses_are_those_of_the_model(model, vocabulary):
     (filled,) = fill_masks(model, vocabulary, [text], top_k=3)
     ids = np.array([[CLS_ID, *encode_masked(vocabulary, text), SEP_ID]])
     places = np.flatnonzero(ids[0] == MASK_ID)
-    logits = np.array(model(jax.numpy.asarray(ids)))[0, places, : vocabulary.size]
-    logits[:, : len(SPECIAL_PIECES)] = -np.inf
-    expected = np.asarray(jax.nn.softmax(logits))
+    logits_MxV = np.array(logits(model, ids))[0, places, : vocabulary.size]
+    logits_MxV[:, : len(SPECIAL_PIECES)] = -np.inf
+    expected = np.asarray(jax.nn.softmax(logits_MxV))
     for guesses, probability_V in zip(filled.guesses, expected, strict=True):
         best = np.argsort(-probability_V)[:3]
         assert [guess.id for guess in guesses] == list(best)

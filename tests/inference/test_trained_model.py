@@ -1,7 +1,5 @@
 """`tupe_jax.load`: what a user of a notebook asks a model, and what is told when that is wrong."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from flax import nnx
@@ -16,10 +14,8 @@ from tests.model.helpers import (
     with_position,
 )
 from tupe_jax import UserError
-from tupe_jax.data.vocabulary import CLS_ID, SEP_ID
-from tupe_jax.interop.arrays import arrays_of, classification_heads_of
-from tupe_jax.interop.folder import HeadFacts
-from tupe_jax.pretrained import load_pretrained
+from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
 from tupe_jax.trained_model import TrainedModel
 
 TEXTS = ["the dog sees the cat.", "two young kings follow the old horse.", "a girl is quiet."]
@@ -32,19 +28,10 @@ def model(model_folder):
 
 def other_model(model_folder, variant, heads=None, facts=None):
     """Random weights with the vocabulary of the small language."""
-    pretrained = load_pretrained(model_folder)
-    config = small_config(variant, vocab_size=pretrained.config.vocab_size, num_layers=2)
+    vocabulary = Vocabulary.load(model_folder / "vocabulary.model")
+    config = small_config(variant, vocab_size=vocabulary.size, num_layers=2)
     module = spread_model(with_position(config, max_length=16), heads=heads)
-    return TrainedModel(
-        dataclasses.replace(
-            pretrained,
-            config=module.config,
-            classification_heads=classification_heads_of(module),
-            params=arrays_of(module),
-            heads=facts or {},
-        ),
-        "other",
-    )
+    return TrainedModel("other", module, vocabulary, Facts(heads=facts or {}))
 
 
 # -------------------------------------------------------------------------- what it has learned
@@ -156,6 +143,14 @@ def test_an_encoding_without_bias_says_so(model_folder):
         other_model(model_folder, "bert_a").position_bias()
 
 
+def test_a_model_without_vocabulary_can_be_looked_at(model, tmp_path):
+    save_folder(model.module, tmp_path / "m")
+    bare = tupe_jax.load(tmp_path / "m")
+    np.testing.assert_array_equal(bare.position_bias(8), model.position_bias(8))
+    with pytest.raises(UserError, match="m has no vocabulary; load it with vocabulary=FILE"):
+        bare.score("the dog")
+
+
 def test_it_says_what_it_is(model, model_folder):
     assert repr(model) == (
         f"tupe_r from {model_folder}, step {STEPS}\n"
@@ -222,6 +217,7 @@ def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
         ("a dog", "near", "near judges a pair of texts"),
         (("a dog", "a cat"), "kind", "kind judges a text"),
         (["a dog", 7], "kind", "kind judges a text; 7 is not"),
+        (7, "kind", "kind judges a text; 7 is not"),
         (("a dog", ""), "near", "has no words"),
     ],
 )

@@ -11,6 +11,7 @@ import safetensors.numpy
 import torch
 import transformers
 
+import tupe_jax
 from tests.finetune import tuning
 from tests.interop import public_encoders as public
 from tests.model.helpers import spread_model
@@ -57,6 +58,12 @@ def test_a_torch_file_holds_the_same(downloaded, tmp_path):
     (tmp_path / "old/model.safetensors").unlink()
     torch.save(public.theirs("bert").state_dict(), tmp_path / "old/pytorch_model.bin")
     assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
+
+
+def test_one_call_loads_either(downloaded, tmp_path):
+    assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
+    for folder in (downloaded, tmp_path / "ours"):
+        assert tupe_jax.load(folder).vocabulary.encode("The boat") == [7, 8]
 
 
 def test_an_imported_bert_goes_back(downloaded, tmp_path):

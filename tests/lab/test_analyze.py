@@ -153,7 +153,11 @@ def test_a_fine_tuned_model_is_probed_with_pairs_of_snli(finetuned, tmp_path, mo
     text, numbers = analysis_of(finetuned, tmp_path, f"--snli={file}")
     assert f"{finetuned}, probed with {file}\n" in text
     assert numbers["probes"]["pairs"] == 1
-    assert [result["name"] for result in numbers["probes"]["results"]] == ["Shuffle-3", "Random"]
+    assert [result["name"] for result in numbers["probes"]["results"]] == [
+        "Shuffle-3",
+        "Shuffle-6",
+        "Random",
+    ]
 
 
 def test_text_for_the_four_terms_is_as_in_training(vocabulary):

@@ -99,6 +99,16 @@ def _notes(collected: Collected) -> Iterator[str]:
         f"n = {config.measure.length}, the mean over layers, heads and {config.measure.words} "
         "repeated words."
     )
+    if config.downstream.tasks:
+        yield (
+            "Tasks: the best evaluation on dev, of the learning rate whose median over seeds of "
+            "fine-tuning is best."
+        )
+    if config.measure.probe_task:
+        yield (
+            f"Shuffle and Random: the accuracy on {config.measure.probe_task} pairs after the "
+            "order of words was changed, less that before."
+        )
     if any(collected.tuning.values()):
         yield ""
         yield from _tuning_table(collected)

@@ -83,6 +83,12 @@ def save_folder(
             (unfinished / CARD).write_text(card, encoding="utf-8")
 
 
+def find_vocabulary(folder: Path) -> Path | None:
+    """The vocabulary beside a model, if it has one."""
+    files = (folder / name for name in (VOCABULARY, IMPORTED_VOCABULARY))
+    return next((file for file in files if file.exists()), None)
+
+
 def vocabulary_name(content: bytes) -> str:
     """That of the file with this content: an imported vocabulary is JSON, ours is binary."""
     return IMPORTED_VOCABULARY if content.startswith(b"{") else VOCABULARY

@@ -7,18 +7,27 @@ import numpy as np
 import pytest
 
 import tupe_jax
-from tests.inference.conftest import model_folder
-from tests.model.helpers import spread_model
+from tests.inference.small_language import PIECES, sentences
+from tests.model.helpers import small_config, spread_model, with_position
 from tupe_jax import cli
+from tupe_jax.data.vocabulary import train_vocabulary
 from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
 
-__all__ = ["model_folder"]
 TEXTS = ["the dog sees the cat.", "a girl is quiet."]
 
 
 def said(capsys, *arguments):
     assert cli.main([str(argument) for argument in arguments]) == 0
     return capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """Random weights: the words are of no interest here."""
+    folder = tmp_path_factory.mktemp("random") / "model"
+    config = with_position(small_config(vocab_size=PIECES, num_layers=1), max_length=32)
+    save_folder(spread_model(config), folder, train_vocabulary(sentences(500), PIECES))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +51,7 @@ def test_vectors_go_to_a_file_or_to_the_pipe(model, model_folder, tmp_path, monk
     file.write_text("\n".join(TEXTS) + "\n")
     out = tmp_path / "vectors.npy"
     told = said(capsys, "encode", model_folder, f"--file={file}", f"--out={out}")
-    assert told == f"{out}: 2 vectors of 32 numbers\n"
+    assert told == f"{out}: 2 vectors of 16 numbers\n"
     np.testing.assert_array_equal(np.load(out), expected)
     monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text()))
     lines = [json.loads(line) for line in said(capsys, "encode", model_folder).splitlines()]
