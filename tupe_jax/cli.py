@@ -57,6 +57,7 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
     "take a model elsewhere": (
         Command("export", "write a model as safetensors, or in the released TUPE format"),
         Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
+        Command("import-hf", "turn a public encoder in Hugging Face's layout into a model folder"),
     ),
     "prepare data": (
         Command("vocab", "train a vocabulary on a data task"),

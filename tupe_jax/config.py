@@ -12,6 +12,7 @@ Dtype = Literal["float32", "bfloat16"]
 LayerLoop = Literal["auto", "scan", "unroll"]
 AttentionImplementation = Literal["auto", "xla", "pallas", "cudnn"]
 Remat = Literal["none", "dots", "projections", "full"]
+Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,20 @@ class ModelConfig:
     num_layers: int = 12
     num_heads: int = 12
     mlp_size: int = 3072
+    embedding_size: int = 0
+    """Features of the embeddings, projected to hidden_size (ALBERT, ELECTRA); 0: hidden_size."""
+    embedding_norm: bool = True
+    """LayerNorm after the sum of the embeddings; XLNet has none."""
+    segments: int = 0
+    """Kinds of segment embeddings (BERT has 2); a segment ends with `sep_id`."""
+    share_layers: bool = False
+    """All layers have the same weights (ALBERT)."""
+    activation: Activation = "gelu"
+    """`gelu_tanh` is Google's approximation of it."""
+    masked_word_head: bool = True
+    """Some public encoders come without one, and cannot be asked for words."""
+    pooler: bool = False
+    """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False
     """LayerNorm before each sub-layer and once at the end, instead of after each (the papers)."""
     layer_norm_eps: float = 1e-5
@@ -62,6 +77,7 @@ class ModelConfig:
     attention_dropout: float = 0.1
     classifier_dropout: float = 0.1
     pad_id: int = 0
+    sep_id: int = 2
     dtype: Dtype = "float32"
     """Compute type. Parameters, softmax and LayerNorm statistics are float32 in either case."""
     layer_loop: LayerLoop = "auto"
@@ -83,11 +99,15 @@ class ModelConfig:
                 f"model.hidden_size={self.hidden_size} is not divisible by "
                 f"model.num_heads={self.num_heads}; every head needs the same number of features"
             )
-        if not 0 <= self.pad_id < self.vocab_size:
-            raise UserError(
-                f"model.pad_id={self.pad_id} is outside the vocabulary: "
-                f"model.vocab_size={self.vocab_size}"
-            )
+        for name in ("pad_id", "sep_id"):
+            if not 0 <= getattr(self, name) < self.vocab_size:
+                raise UserError(
+                    f"model.{name}={getattr(self, name)} is outside the vocabulary: "
+                    f"model.vocab_size={self.vocab_size}"
+                )
+        for name in ("embedding_size", "segments"):
+            if getattr(self, name) < 0:
+                raise UserError(f"model.{name}={getattr(self, name)} must be at least 0")
         if self.layer_norm_eps <= 0:
             raise UserError(f"model.layer_norm_eps={self.layer_norm_eps} must be above 0")
         for name in ("dropout", "attention_dropout", "classifier_dropout"):
@@ -97,6 +117,11 @@ class ModelConfig:
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_heads
+
+    @property
+    def word_size(self) -> int:
+        """Features of a word embedding, and of all that is added to it."""
+        return self.embedding_size or self.hidden_size
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def model_card(pretrained: Pretrained, name: str) -> str:
 
 
 def _use(pretrained: Pretrained, name: str) -> str:
-    call = 'fill_mask("a text with a [MASK] in it")'
+    words = pretrained.config.masked_word_head
+    call = 'fill_mask("a text with a [MASK] in it")' if words else 'encode("a text")'
     for facts in pretrained.heads.values():
         call = 'predict(("a text", "another"))' if facts.texts == 2 else 'predict("a text")'
     return f"```python\nimport tupe_jax\n\nmodel = tupe_jax.load({name!r})\nmodel.{call}\n```"

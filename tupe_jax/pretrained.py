@@ -8,10 +8,12 @@ from typing import Any
 
 from tupe_jax.checks import from_mapping
 from tupe_jax.config import ModelConfig
-from tupe_jax.data.vocabulary import PAD_ID, Vocabulary
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary, TokenizerVocabulary
+from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.interop import arrays as flat
 from tupe_jax.interop import folder
+from tupe_jax.interop.hugging_face import importing as hugging_face
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.training.fingerprint import fingerprints
 
@@ -27,7 +29,7 @@ class Pretrained:
     classification_heads: Mapping[str, int]
     """The number of outputs of each."""
     params: Mapping[flat.Path, flat.Array] = field(repr=False)
-    vocabulary: Vocabulary
+    vocabulary: AnyVocabulary
     vocabulary_file: bytes = field(repr=False)
     step: int | None = None
     """Of pre-training, where it is known."""
@@ -57,17 +59,20 @@ def load_pretrained(
 ) -> Pretrained:
     """The model in a work directory, a checkpoint, a model folder, or a finished fine-tuning.
 
+    A model folder may be one of Hugging Face's, see `tupe_jax.interop.hugging_face`.
+
     `vocabulary` is a SentencePiece file for a model folder that has none; what a checkpoint holds
     cannot be replaced: other pieces would have the vectors of these.
     """
     found = Path(path)
     if not found.exists():
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
+    if hugging_face.is_one(found):
+        return _imported(found, vocabulary)
     model_folder = find_model_folder(found)
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)
-    if vocabulary is not None:
-        raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
+    _refuse(vocabulary, path)
     # A model folder is to be read where there is no Orbax.
     from tupe_jax.training.checkpoint import load_for_use
 
@@ -89,11 +94,11 @@ def load_pretrained(
 
 
 def find_model_folder(path: Path) -> Path | None:
-    """The folder of safetensors that a path stands for, if it does."""
+    """The folder of safetensors that a path stands for, if it does; not one of Hugging Face's."""
     trials = [file.parent for file in path.glob(f"*/{MODEL_FOLDER}/{folder.SETTINGS}")]
     candidates = [path, path / MODEL_FOLDER] + (trials if len(trials) == 1 else [])
     for candidate in candidates:
-        if (candidate / folder.WEIGHTS).exists():
+        if (candidate / folder.WEIGHTS).exists() and not hugging_face.is_one(candidate):
             return candidate
     if trials:
         names = ", ".join(sorted(trial.parent.name for trial in trials))
@@ -102,15 +107,20 @@ def find_model_folder(path: Path) -> Path | None:
 
 
 def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained:
-    own = path / folder.VOCABULARY
-    if own.exists() and given is not None:
-        raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={given}")
-    if not own.exists() and given is None:
+    own = folder.find_vocabulary(path)
+    if own is not None:
+        _refuse(given, path)
+    source = own if given is None else Path(given)
+    if source is None:
         raise UserError(
             f"{path} has no {folder.VOCABULARY}; give the SentencePiece model that its pieces are "
             "numbered by as --vocabulary=FILE"
         )
-    vocabulary = Vocabulary.load(Path(given or own))
+    vocabulary: AnyVocabulary = (
+        TokenizerVocabulary.parse(source.read_bytes(), source)
+        if source.name == folder.IMPORTED_VOCABULARY
+        else Vocabulary.load(source)
+    )
     model, facts = folder.load_folder(path), folder.load_facts(path)
     return _checked(
         Pretrained(
@@ -118,7 +128,7 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
             classification_heads=flat.classification_heads_of(model),
             params=flat.arrays_of(model),
             vocabulary=vocabulary,
-            vocabulary_file=vocabulary.path.read_bytes(),
+            vocabulary_file=source.read_bytes(),
             step=facts.step,
             length=facts.length,
             heads=facts.heads,
@@ -127,16 +137,36 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
     )
 
 
-def check_vocabulary(config: ModelConfig, vocabulary: Vocabulary) -> None:
+def _imported(path: Path, given: str | os.PathLike[str] | None) -> Pretrained:
+    _refuse(given, path)
+    imported = hugging_face.from_folder(path)
+    return _checked(
+        Pretrained(
+            config=imported.model.config,
+            classification_heads={},
+            params=flat.arrays_of(imported.model),
+            vocabulary=imported.vocabulary,
+            vocabulary_file=imported.vocabulary.content,
+        )
+    )
+
+
+def _refuse(vocabulary: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> None:
+    if vocabulary is not None:
+        raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
+
+
+def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
     """Refuse a vocabulary that the model was not trained with, as far as that can be seen."""
+    pad_id = vocabulary.special.pad_id
     if vocabulary.size != config.vocab_size:
         raise UserError(
             f"{vocabulary.path}: a vocabulary of {vocabulary.size} pieces, but the model has "
             f"{config.vocab_size}; it was trained with another one"
         )
-    if config.pad_id != PAD_ID:
+    if config.pad_id != pad_id:
         raise UserError(
-            f"the model pads with token {config.pad_id}, but [PAD] is {PAD_ID} in "
+            f"the model pads with token {config.pad_id}, but [PAD] is {pad_id} in "
             f"{vocabulary.path}: its pieces are numbered in another way"
         )
 

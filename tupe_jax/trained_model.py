@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.checks import one_of
 from tupe_jax.config import ModelConfig, position_name
-from tupe_jax.data.vocabulary import Vocabulary
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.inference.answers import Answer, Texts, as_answers, head_outputs
 from tupe_jax.inference.masked_words import Filled, fill_masks, pseudo_log_likelihoods
@@ -36,7 +36,7 @@ def load(
     without any, a model can be looked at, but it reads no texts.
     """
     found = find_model_folder(Path(path))
-    if found and vocabulary is None and not (found / folder.VOCABULARY).exists():
+    if found and vocabulary is None and folder.find_vocabulary(found) is None:
         return TrainedModel(str(path), folder.load_folder(found), None, folder.load_facts(found))
     pretrained = load_pretrained(path, vocabulary)
     return TrainedModel(str(path), pretrained.model(), pretrained.vocabulary, pretrained.facts)
@@ -51,7 +51,7 @@ class TrainedModel:
     """
 
     def __init__(
-        self, name: str, module: MaskedLM, vocabulary: Vocabulary | None, facts: folder.Facts
+        self, name: str, module: MaskedLM, vocabulary: AnyVocabulary | None, facts: folder.Facts
     ) -> None:
         self.name, self.module, self.config = name, module, module.config
         self.step, self.length = facts.step, facts.length
@@ -62,7 +62,7 @@ class TrainedModel:
         }
 
     @property
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> AnyVocabulary:
         if self._vocabulary is None:
             raise UserError(f"{self.name} has no vocabulary; load it with vocabulary=FILE")
         return self._vocabulary
@@ -112,7 +112,7 @@ class TrainedModel:
         sum: compare texts of about the same length.
         """
         rows = encode_sentences(self.vocabulary, _listed(texts), self.config)
-        scores_N = pseudo_log_likelihoods(self.module, rows)
+        scores_N = pseudo_log_likelihoods(self.module, rows, self.vocabulary.special.mask_id)
         return float(scores_N[0]) if isinstance(texts, str) else scores_N
 
     def position_bias(self, length: int | None = None) -> NDArray[np.float32]:

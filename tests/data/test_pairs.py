@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from tupe_jax.data.examples import Example
 from tupe_jax.data.pairs import encode_examples, join, truncate_longest_first
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID
+from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, PAIR_SEPARATORS, SEP_ID, SPECIAL
 from tupe_jax.errors import UserError
 
 
 class Letters:
     """One id per letter: a is 10, b is 11, ..."""
+
+    special, pair_separators = SPECIAL, PAIR_SEPARATORS
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) - ord("a") + 10 for letter in text]
@@ -39,7 +41,7 @@ def test_scores_stay_numbers() -> None:
 
 
 def test_a_long_sentence_keeps_its_separator() -> None:
-    assert join([10, 11, 12, 13], None, length=4) == [CLS_ID, 10, 11, SEP_ID]
+    assert join(Letters(), [10, 11, 12, 13], None, length=4) == [CLS_ID, 10, 11, SEP_ID]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 16))
@@ -53,4 +55,4 @@ def test_truncation_takes_one_token_at_a_time_off_the_longer(a: int, b: int, roo
 
 def test_a_row_too_short_for_its_special_tokens_is_an_error() -> None:
     with pytest.raises(UserError, match="row of 3 tokens has no room for 4"):
-        join([10], [11], length=3)
+        join(Letters(), [10], [11], length=3)

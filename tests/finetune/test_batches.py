@@ -6,6 +6,7 @@ import pytest
 
 from tests.model.helpers import VARIANTS, small_config, spread_model, with_position
 from tupe_jax.data.examples import Example
+from tupe_jax.data.vocabulary import PAIR_SEPARATORS, SPECIAL
 from tupe_jax.finetune.batches import (
     Rows,
     TrainBatches,
@@ -124,6 +125,8 @@ def test_evaluation_sees_every_row_where_it_belongs(rows):
 
 
 class Letters:
+    special, pair_separators = SPECIAL, PAIR_SEPARATORS
+
     def encode(self, text):
         return [ord(letter) - 90 for letter in text]
 

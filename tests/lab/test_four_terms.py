@@ -20,10 +20,16 @@ TABLE = ("encoder", "positions", "absolute", "table")
 
 
 @pytest.mark.parametrize(
-    ("variant", "pre_layer_norm"), [("bert_a", False), ("bert_a", True), ("bert_r", False)]
+    ("variant", "settings"),
+    [
+        ("bert_a", {}),
+        ("bert_a", {"pre_layer_norm": True}),
+        ("bert_a", {"embedding_size": 8, "segments": 2, "sep_id": int(TOKENS[0, 5])}),
+        ("bert_r", {}),
+    ],
 )
-def test_the_four_terms_sum_to_the_logits(variant, pre_layer_norm):
-    model = spread_model(small_config(variant, pre_layer_norm=pre_layer_norm))
+def test_the_four_terms_sum_to_the_logits(variant, settings):
+    model = spread_model(small_config(variant, **settings))
     logits = terms_of_first_layer(model.encoder, jnp.asarray(TOKENS)).sum(0)
     if variant == "bert_r":
         logits += model.encoder.positions.bias_HxSxS(TOKENS.shape[1])

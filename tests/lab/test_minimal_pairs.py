@@ -9,7 +9,7 @@ import pytest
 
 from tests.model.helpers import logits, small_config, spread_model
 from tupe_jax.data.json_lines import MinimalPair, read_minimal_pairs
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, SEP_ID
+from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAIR_SEPARATORS, SEP_ID, SPECIAL
 from tupe_jax.errors import UserError
 from tupe_jax.inference.masked_words import pseudo_log_likelihoods
 from tupe_jax.inference.sentences import batches, encode_sentences
@@ -18,6 +18,8 @@ from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 
 class Numbers:
     """A vocabulary whose pieces are numbers."""
+
+    special, pair_separators = SPECIAL, PAIR_SEPARATORS
 
     def encode(self, text):
         return [int(piece) for piece in text.split()]
@@ -46,13 +48,14 @@ def test_the_score_is_the_sum_over_hidden_pieces(model):
     texts = [" ".join(map(str, rng.integers(5, 50, n))) for n in (1, 3, 13, 14, 15, 18, 18)]
     rows = encode_sentences(Numbers(), texts, model.config)
     assert [len(row) for row in rows] == [3, 5, 15, 16, 17, 20, 20]
-    scores = pseudo_log_likelihoods(model, rows)
+    scores = pseudo_log_likelihoods(model, rows, MASK_ID)
     np.testing.assert_allclose(scores, [by_definition(model, row) for row in rows], rtol=1e-4)
 
 
 def test_pairs_are_judged_by_paradigm_and_together(model):
     texts = [f"{a} {b} 9" for a in range(5, 13) for b in (20, 21)]
-    scores = pseudo_log_likelihoods(model, encode_sentences(Numbers(), texts, model.config))
+    rows = encode_sentences(Numbers(), texts, model.config)
+    scores = pseudo_log_likelihoods(model, rows, MASK_ID)
     pairs = [
         MinimalPair(texts[n], texts[n + 1], "one" if n < 8 else "other") for n in range(0, 16, 2)
     ]

@@ -18,7 +18,7 @@ from tests.model.helpers import small_config
 from tupe_jax.data.examples import Example
 from tupe_jax.data.json_lines import MinimalPair
 from tupe_jax.data.pairs import encode_examples
-from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
+from tupe_jax.data.vocabulary import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_PIECES
 from tupe_jax.inference.vectors import sentence_vectors
 from tupe_jax.lab.minimal_pairs import score_pairs
 from tupe_jax.lab.order_sensitivity import order_sensitivity
@@ -34,6 +34,8 @@ STEPS = 100
 
 class Alphabet:
     """A vocabulary of letters."""
+
+    special, pair_separators = SPECIAL, PAIR_SEPARATORS
 
     def encode(self, text):
         return [len(SPECIAL_PIECES) + LETTERS.index(letter) for letter in text.lower().split()]

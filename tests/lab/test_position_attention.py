@@ -17,6 +17,7 @@ from tupe_jax.lab.position_attention import (
 
 N = 11
 WORDS = (7, 12, 31)
+ORDINARY = np.arange(5, 50, dtype=np.int32)
 
 
 def model_of(variant, **settings):
@@ -83,12 +84,12 @@ def test_measures_are_those_of_each_head_and_of_the_mean(bert_r):
 
 
 def test_words_are_ordinary_and_distinct():
-    words = choose_words(50, 45)
+    words = choose_words(ORDINARY, 45)
     assert sorted(words) == list(range(5, 50))
-    assert list(choose_words(50, 10)) == list(choose_words(50, 10))
-    assert list(choose_words(50, 10)) != list(choose_words(50, 10, seed=1))
+    assert list(choose_words(ORDINARY, 10)) == list(choose_words(ORDINARY, 10))
+    assert list(choose_words(ORDINARY, 10)) != list(choose_words(ORDINARY, 10, seed=1))
     with pytest.raises(UserError, match=r"46 probing words cannot be chosen: .* has 45 pieces"):
-        choose_words(50, 46)
+        choose_words(ORDINARY, 46)
 
 
 def test_lengths_that_do_not_fit_are_refused(bert_r):

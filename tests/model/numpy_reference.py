@@ -115,14 +115,25 @@ def logits(position, q, k, shared, own, heads):
 
     if position.absolute == "mixed":
         products += 3
-        dots = mixed_dots(absolute, q, k, rope_dots if position.relative == "rope" else plain_dots)
+        u = own_relative["u_bias"] if position.relative == "transformer_xl" else 0
+        pair_dots = rope_dots if position.relative == "rope" else plain_dots
+        dots = mixed_dots(absolute, q + u, k, pair_dots)
     elif position.relative == "rope":
         dots = rope_dots(q, k)
+    elif position.relative == "transformer_xl":
+        dots = plain_dots(q + own_relative["u_bias"], k)
+    if position.relative == "transformer_xl":
+        dots = dots + transformer_xl_dots(own_relative, q)
     if position.relative == "shaw":
         dots = dots + shaw_dots(own_relative["r"], q, position.max_distance)
     if position.relative == "deberta":
         products += 2
         dots = dots + deberta_dots(relative["r"], own_relative, q, k, position.max_distance)
+    if position.relative == "deberta_released":
+        products += 2
+        dots = dots + deberta_released_dots(
+            relative["r"], own_relative, q, k, position.relative_bins
+        )
     if position.absolute == "untied":
         products += 1
         v = untied_bias(absolute, length)
@@ -192,6 +203,29 @@ def deberta_dots(r, weights, q, k, farthest):
         key = np.tensordot(r[delta(i, j)], weights["key_kernel"], 1)
         query = np.tensordot(r[delta(j, i)], weights["query_kernel"], 1)
         return (q[i] * key).sum(-1) + (k[j] * query).sum(-1)
+
+    return over_pairs(len(q), value).transpose(2, 0, 1)
+
+
+def deberta_released_dots(r, weights, q, k, bins):
+    """Both terms look to r at i - j; there are more bins here than distances that share them."""
+
+    def value(i, j):
+        row = r[max(-bins, min(bins - 1, i - j)) + bins]
+        key = np.tensordot(row, weights["key_kernel"], 1) + weights["key_bias"]
+        query = np.tensordot(row, weights["query_kernel"], 1) + weights["query_bias"]
+        return (q[i] * key).sum(-1) + (k[j] * query).sum(-1)
+
+    return over_pairs(len(q), value).transpose(2, 0, 1)
+
+
+def transformer_xl_dots(weights, q):
+    size = len(weights["kernel"])
+
+    def value(i, j):
+        angles = [(i - j) / 10000 ** (2 * m / size) for m in range(size // 2)]
+        R = np.array([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
+        return ((q[i] + weights["v_bias"]) * np.tensordot(R, weights["kernel"], 1)).sum(-1)
 
     return over_pairs(len(q), value).transpose(2, 0, 1)
 

@@ -12,7 +12,8 @@ import pytest
 
 from tupe_jax.config import ObjectiveConfig
 from tupe_jax.errors import UserError
-from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.objectives.masking import mask_rows
+from tupe_jax.special_tokens import SpecialTokens
 
 SPECIAL = SpecialTokens(pad_id=0, cls_id=1, sep_id=2, mask_id=3, unk_id=4)
 VOCAB = 200

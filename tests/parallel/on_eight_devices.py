@@ -13,8 +13,9 @@ from tests.model.helpers import small_config
 from tupe_jax.config import Config, MeshConfig, ObjectiveConfig, OptimizerConfig, TrainConfig
 from tupe_jax.logical_axes import constrain
 from tupe_jax.model.primitives import dropout
-from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.objectives.masking import mask_rows
 from tupe_jax.parallel.mesh import batch_sharding, make_mesh
+from tupe_jax.special_tokens import SpecialTokens
 from tupe_jax.training.optimizer import make_optimizer
 from tupe_jax.training.shardings import lay_out
 from tupe_jax.training.state import plan_state, random_key

@@ -13,8 +13,9 @@ from tests.model.helpers import small_config
 from tupe_jax import cli
 from tupe_jax.bench import save_speed
 from tupe_jax.config import Config, MeshConfig, ObjectiveConfig, TrainConfig
-from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.objectives.masking import mask_rows
 from tupe_jax.parallel.mesh import make_mesh
+from tupe_jax.special_tokens import SpecialTokens
 from tupe_jax.training.optimizer import make_optimizer
 from tupe_jax.training.state import plan_state
 from tupe_jax.training.step import make_train_step

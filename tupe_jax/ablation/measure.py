@@ -20,7 +20,7 @@ def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:
     """Attention by position, its metrics and kinds, and minimal pairs: fields of a `RunRecord`."""
     model = _exact_model(pretrained)
     # Of the two ways the one that all encodings have: only then can they be compared.
-    words = choose_words(pretrained.vocabulary.size, config.words)
+    words = choose_words(pretrained.vocabulary.ordinary_ids, config.words)
     looks = look(attention_among_identical_words(model, config.length, words))
     return {
         "source": looks.attention.source,

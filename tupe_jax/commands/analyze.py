@@ -3,6 +3,7 @@
   tupe analyze runs/tupe_r                              the newest checkpoint of a work directory
   tupe analyze runs/tupe_r --length=64 --words=256      positions looked at, words to probe with
   tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's form
+  tupe analyze runs/tupe_r bert-base-uncased albert     several side by side: a table
   tupe analyze runs/finetune-builtin_nli                probes of word order, too
   tupe analyze runs/finetune-snli --snli=dev.jsonl.gz   the same with parsed pairs of SNLI
 
@@ -12,6 +13,9 @@ symmetry and other metrics, kinds of heads, BERT-A's four terms, the sensitivity
 to word order, and minimal pairs (of the built-in grammar if no others are given). Of a model that
 was fine-tuned on inference also what it answers when constituents are shuffled and roles exchanged.
 (Its minimal pairs say little: fine-tuning moves the encoder away from the head that guesses words.)
+
+Of several models only symmetry and locality are measured. A model may be a folder in Hugging Face's
+layout.
 """
 
 import argparse
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 
     from tupe_jax.data.json_lines import MinimalPair
     from tupe_jax.lab.inference_pairs import InferencePair
+    from tupe_jax.model.heads import MaskedLM
+    from tupe_jax.pretrained import Pretrained
 
 LONGEST = 128
 WORDS = 64
@@ -35,7 +41,9 @@ BUILTIN_PROBE_PAIRS = 1500
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "checkpoint", help="a work directory, a checkpoint, a model folder or a fine-tuning"
+        "checkpoint",
+        nargs="+",
+        help="a work directory, a checkpoint, a model folder or a fine-tuning",
     )
     parser.add_argument("--out", type=Path, default=Path("analysis"), help="default: analysis")
     parser.add_argument(
@@ -54,38 +62,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    import dataclasses
-
-    from tupe_jax.interop.arrays import model_from
     from tupe_jax.lab.analysis import analyse
     from tupe_jax.lab.analysis_report import write_report
-    from tupe_jax.model.positions import longest_input
     from tupe_jax.pretrained import load_pretrained
 
+    if len(arguments.checkpoint) > 1:
+        return _compare(arguments)
+    (checkpoint,) = arguments.checkpoint
     pairs = _pairs(arguments)
-    pretrained = load_pretrained(arguments.checkpoint)
+    pretrained = load_pretrained(checkpoint)
     probe_pairs = _probe_pairs(arguments.snli, pretrained.classification_heads)
-    try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise writing_failed(f"cannot make {arguments.out}: {error.strerror}", error) from None
-    # In bfloat16 what should be equal differs by more than what is to be measured.
-    exact = dataclasses.replace(pretrained.config, dtype="float32")
-    row = LONGEST + 1 if pretrained.length is None else pretrained.length
-    usual = int(min(row - 1, LONGEST, longest_input(exact) - 1))
+    _make(arguments.out)
     analysis = analyse(
-        model_from(exact, pretrained.classification_heads, lambda _: pretrained.params),
+        _exact(pretrained),
         pretrained.vocabulary,
-        length=usual if arguments.length is None else arguments.length,
+        length=_usual_length(pretrained) if arguments.length is None else arguments.length,
         words=arguments.words,
         pairs=pairs,
         probe_pairs=probe_pairs,
     )
     step = "" if pretrained.step is None else f", step {pretrained.step}"
     probed = "" if arguments.snli is None else f", probed with {arguments.snli}"
-    report, *others = write_report(analysis, f"{arguments.checkpoint}{step}{probed}", arguments.out)
+    report, *others = write_report(analysis, f"{checkpoint}{step}{probed}", arguments.out)
     print(report.read_text(encoding="utf-8"))
     print(f"in {arguments.out}: {', '.join(path.name for path in (report, *others))}")
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    """A table of all checkpoints, at a length that all can read."""
+    import dataclasses
+    import json
+
+    from tupe_jax.lab.comparison import as_table, measure
+    from tupe_jax.pretrained import load_pretrained
+
+    for name in ("pairs", "snli"):
+        if getattr(arguments, name) is not None:
+            raise UserError(f"--{name} is for one model at a time; give one checkpoint")
+    pretrained = {path: load_pretrained(path) for path in arguments.checkpoint}
+    shortest = min(_usual_length(one) for one in pretrained.values())
+    looks = {
+        "length": shortest if arguments.length is None else arguments.length,
+        "words": arguments.words,
+    }
+    _make(arguments.out)
+    lines = [
+        measure(path, _exact(one), one.vocabulary, **looks) for path, one in pretrained.items()
+    ]
+    table = as_table(lines, **looks)
+    (arguments.out / "comparison.txt").write_text(table + "\n", encoding="utf-8")
+    found = {**looks, "models": [dataclasses.asdict(line) for line in lines]}
+    (arguments.out / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(table)
+    print(f"in {arguments.out}: comparison.txt, comparison.json")
+
+
+def _exact(pretrained: "Pretrained") -> "MaskedLM":
+    """In bfloat16 what should be equal differs by more than what is to be measured."""
+    import dataclasses
+
+    from tupe_jax.interop.arrays import model_from
+
+    config = dataclasses.replace(pretrained.config, dtype="float32")
+    return model_from(config, pretrained.classification_heads, lambda _: pretrained.params)
+
+
+def _usual_length(pretrained: "Pretrained") -> int:
+    """Positions of a row of pre-training without [CLS], as far as there are some."""
+    from tupe_jax.model.positions import longest_input
+
+    row = LONGEST + 1 if pretrained.length is None else pretrained.length
+    return int(min(row - 1, LONGEST, longest_input(pretrained.config) - 1))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise writing_failed(f"cannot make {folder}: {error.strerror}", error) from None
 
 
 def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":

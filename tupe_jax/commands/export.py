@@ -9,7 +9,10 @@ and TUPE-R only and needs the extra `torch`); the vocabulary lies beside it, and
 
   tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model
 
-Either way the model keeps every bit. A model card, README.md, tells settings, data, steps, scores
+--format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
+transformers. An imported tokenizer goes with it; of our own vocabulary there is only its file.
+
+Every way the model keeps every bit. A model card, README.md, tells settings, data, steps, scores
 and the command that trained it.
 """
 
@@ -21,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
     parser.add_argument("out", type=Path, help="the folder to write; must not exist")
     parser.add_argument(
-        "--format", choices=["folder", "fairseq"], default="folder", help="default: folder"
+        "--format", choices=["folder", "fairseq", "hf"], default="folder", help="default: folder"
     )
     parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
 
@@ -29,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.interop import folder
     from tupe_jax.interop.checkpoint_file import write_checkpoint
+    from tupe_jax.interop.hugging_face.exporting import write_files
     from tupe_jax.model_card import model_card
     from tupe_jax.pretrained import load_pretrained
 
@@ -39,8 +43,11 @@ def run(arguments: argparse.Namespace) -> None:
         folder.save_folder(model, arguments.out, vocabulary, facts, card)
     else:
         with folder.whole_folder(arguments.out) as unfinished:
-            write_checkpoint(unfinished / "checkpoint.pt", model)
-            (unfinished / folder.VOCABULARY).write_bytes(pretrained.vocabulary_file)
+            if arguments.format == "hf":
+                write_files(model, pretrained.vocabulary_file, unfinished)
+            else:
+                write_checkpoint(unfinished / "checkpoint.pt", model)
+                (unfinished / folder.VOCABULARY).write_bytes(pretrained.vocabulary_file)
             (unfinished / folder.CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")

@@ -1,7 +1,7 @@
 """From texts to padded rows for fine-tuning: [CLS] A [SEP] or [CLS] A [SEP] [SEP] B [SEP].
 
 TUPE has no segment embedding; the doubled [SEP] is what tells a pair's border from a sentence's
-end.
+end. Vocabularies of other models say how many they have there, and by which ids.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.data.examples import Example
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID
 from tupe_jax.errors import UserError
+from tupe_jax.special_tokens import SpecialTokens
 
 
 class Encoder(Protocol):
-    """What a vocabulary must do here: text to ids, without special ids."""
+    """What a vocabulary must do here: text to ids, without special ids; and which these are."""
+
+    @property
+    def special(self) -> SpecialTokens: ...
+
+    @property
+    def pair_separators(self) -> int: ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -32,27 +38,28 @@ class LabelledRows:
 
 def encode_examples(examples: Sequence[Example], encoder: Encoder, length: int) -> LabelledRows:
     """Encode examples of one task into rows of `length` tokens, cut and padded as needed."""
-    tokens = np.full((len(examples), length), PAD_ID, np.int32)
+    tokens = np.full((len(examples), length), encoder.special.pad_id, np.int32)
     for row, example in zip(tokens, examples, strict=True):
         first = encoder.encode(example.sentence1)
         second = None if example.sentence2 is None else encoder.encode(example.sentence2)
-        ids = join(first, second, length)
+        ids = join(encoder, first, second, length)
         row[: len(ids)] = ids
     labels = np.array([example.label for example in examples])
     is_score = labels.dtype.kind == "f"
     return LabelledRows(tokens, labels.astype(np.float32) if is_score else labels.astype(np.int32))
 
 
-def join(first: list[int], second: list[int] | None, length: int) -> list[int]:
+def join(encoder: Encoder, first: list[int], second: list[int] | None, length: int) -> list[int]:
     """Return the ids of a single or a pair with their special ids, at most `length`."""
-    special = 2 if second is None else 4
+    cls_id, sep_id = encoder.special.cls_id, encoder.special.sep_id
+    special = 2 if second is None else 2 + encoder.pair_separators
     if length < special:
         raise UserError(f"a row of {length} tokens has no room for {special} special ones")
     room = length - special
     if second is None:
-        return [CLS_ID, *first[:room], SEP_ID]
+        return [cls_id, *first[:room], sep_id]
     first, second = truncate_longest_first(first, second, room)
-    return [CLS_ID, *first, SEP_ID, SEP_ID, *second, SEP_ID]
+    return [cls_id, *first, *[sep_id] * encoder.pair_separators, *second, sep_id]
 
 
 def truncate_longest_first(

@@ -12,12 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from tupe_jax.errors import UserError
+from tupe_jax.special_tokens import SpecialTokens
 
 PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
 SPECIAL_PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+SPECIAL = SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID)
+PAIR_SEPARATORS = 2
+"""[SEP] between the texts of a pair."""
 
 DEFAULT_SIZE = 32_768
 DEFAULT_LINES = 2_000_000
@@ -38,6 +44,8 @@ class Vocabulary:
     path: Path
     sha256: str
     _model: Any = field(repr=False, compare=False)
+    special: SpecialTokens = SPECIAL
+    pair_separators: int = PAIR_SEPARATORS
 
     @classmethod
     def load(cls, path: Path | str) -> "Vocabulary":
@@ -69,6 +77,11 @@ class Vocabulary:
     @property
     def size(self) -> int:
         return len(self._model)
+
+    @property
+    def ordinary_ids(self) -> NDArray[np.int32]:
+        """Of all pieces that are not special."""
+        return np.arange(len(SPECIAL_PIECES), self.size, dtype=np.int32)
 
     def encode(self, text: str) -> list[int]:
         return list(self._model.EncodeAsIds(text))

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.examples import Example
 from tupe_jax.data.pairs import Encoder, encode_examples
-from tupe_jax.data.vocabulary import PAD_ID
 from tupe_jax.model.positions import encodings
 from tupe_jax.training.state import random_key
 
@@ -50,6 +49,7 @@ class Rows:
     tokens_NxS: Ints
     lengths_N: Ints
     labels_N: Ints | Floats
+    pad_id: int = 0
 
     def __len__(self) -> int:
         return len(self.tokens_NxS)
@@ -70,7 +70,7 @@ class Rows:
         length = min(bucket for bucket in buckets if bucket >= longest)
         tokens = self.tokens_NxS[places, :length]
         padding = [(0, 0)] * places.ndim + [(0, length - tokens.shape[-1])]
-        return np.pad(tokens, padding, constant_values=PAD_ID)
+        return np.pad(tokens, padding, constant_values=self.pad_id)
 
 
 def encode_rows(
@@ -78,12 +78,13 @@ def encode_rows(
 ) -> Rows:
     """Encode a split; scores are divided by `score_scale`."""
     encoded = encode_examples(examples, encoder, length)
-    lengths_N = (encoded.tokens != PAD_ID).sum(1, dtype=np.int32)
+    lengths_N = (encoded.tokens != encoder.special.pad_id).sum(1, dtype=np.int32)
     labels: Any = encoded.labels
     return Rows(
         tokens_NxS=np.ascontiguousarray(encoded.tokens[:, : lengths_N.max()]),
         lengths_N=lengths_N,
         labels_N=labels / np.float32(score_scale) if labels.dtype == np.float32 else labels,
+        pad_id=encoder.special.pad_id,
     )
 
 

@@ -67,7 +67,7 @@ def finetune(
     # ------------------------------------------------------------------ model, data
     model = _model_config(config, pretrained.config)
     classifier = Classifier(model, task.name, task.outputs, task.is_regression)
-    weights = {} if config.from_scratch else _part(pretrained.params, "encoder")
+    weights = {} if config.from_scratch else _parts(pretrained.params, "encoder", "pooler")
     data = _encode(config, model, pretrained, task)
     begun_with = {
         "finetune": asdict(config),
@@ -181,7 +181,7 @@ def _finish(
         model = flat.model_from(
             classifier.config,
             {classifier.head: classifier.num_outputs},
-            lambda _: {**_part(word_head, WORD_HEAD), **best},
+            lambda _: {**_parts(word_head, WORD_HEAD), **best},
         )
         before = Facts() if config.from_scratch else pretrained.facts
         facts = replace(before, heads={task.name: _facts(config, task, result)})
@@ -213,6 +213,6 @@ def _announcement(
     return text
 
 
-def _part(arrays: Mapping[flat.Path, flat.Array], name: str) -> dict[flat.Path, flat.Array]:
-    """The arrays of one part of the model."""
-    return {path: array for path, array in arrays.items() if path[0] == name}
+def _parts(arrays: Mapping[flat.Path, flat.Array], *names: str) -> dict[flat.Path, flat.Array]:
+    """The arrays of some parts of the model."""
+    return {path: array for path, array in arrays.items() if path[0] in names}

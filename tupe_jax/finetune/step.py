@@ -18,7 +18,7 @@ from tupe_jax.interop.arrays import Array, Path
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.training.state import Params, random_key
 
-WORD_HEAD = "masked_word_head"
+WORD_HEAD, HEADS = "masked_word_head", "classification_heads"
 
 
 @jax.tree_util.register_dataclass
@@ -61,15 +61,12 @@ class Classifier:
         return MaskedLM(self.config, rngs=rngs, classification_heads={self.head: self.num_outputs})
 
     def first_params(self, seed: jax.Array, pretrained: Mapping[Path, Array]) -> Params:
-        """A pretrained encoder and a random head; all random where nothing is pretrained."""
+        """All that is pretrained and a random head; all random where nothing is pretrained."""
         params = nnx.state(self.create(seed), nnx.Not(nnx.PathContains(WORD_HEAD)))
         if not pretrained:
             return params
         taken = [
-            (
-                path,
-                param.replace(pretrained[tuple(map(str, path))]) if path[0] == "encoder" else param,
-            )
+            (path, param if path[0] == HEADS else param.replace(pretrained[tuple(map(str, path))]))
             for path, param in nnx.to_flat_state(params)
         ]
         started: Params = nnx.from_flat_state(taken)

@@ -60,7 +60,7 @@ def _row(encoder: Encoder, text: Texts, length: int) -> NDArray[np.int32]:
     ids = [encoder.encode(part) for part in (first, second) if part is not None]
     if not all(ids):
         raise UserError(f"the text {text!r} has no words")
-    return np.array(join(ids[0], ids[1] if len(ids) == 2 else None, length), np.int32)
+    return np.array(join(encoder, ids[0], ids[1] if len(ids) == 2 else None, length), np.int32)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -10,7 +10,8 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES, Vocabulary
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
+from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
 from tupe_jax.inference.sentences import Row, as_row, batches
 from tupe_jax.model.heads import MaskedLM
@@ -48,7 +49,7 @@ class Filled:
 
 
 def fill_masks(
-    model: MaskedLM, vocabulary: Vocabulary, texts: Sequence[str], top_k: int = 5
+    model: MaskedLM, vocabulary: AnyVocabulary, texts: Sequence[str], top_k: int = 5
 ) -> list[Filled]:
     """The `top_k` likeliest pieces for each [MASK] of each text."""
     if vocabulary.size > model.config.vocab_size:
@@ -59,9 +60,10 @@ def fill_masks(
     if top_k < 1:
         raise UserError(f"top_k={top_k} must be at least 1")
     longest = longest_input(model.config)
-    rows = [as_row(encode_masked(vocabulary, text), text, longest) for text in texts]
+    mask_id = vocabulary.special.mask_id
+    rows = [as_row(vocabulary, encode_masked(vocabulary, text), text, longest) for text in texts]
     # One line for each [MASK] of each row.
-    masks = [np.flatnonzero(row == MASK_ID) for row in rows]
+    masks = [np.flatnonzero(row == mask_id) for row in rows]
     repeated = [row for row, places in zip(rows, masks, strict=True) for _ in places]
     place_M = np.concatenate([*masks, np.array([], np.intp)])
     guesses: list[tuple[Guess, ...]] = [()] * len(repeated)
@@ -75,7 +77,9 @@ def fill_masks(
     ]
 
 
-def pseudo_log_likelihoods(model: MaskedLM, rows: Sequence[Row]) -> NDArray[np.float64]:
+def pseudo_log_likelihoods(
+    model: MaskedLM, rows: Sequence[Row], mask_id: int
+) -> NDArray[np.float64]:
     """Of each row [CLS] text [SEP]: the sum over its pieces, in nats.
 
     A masked language model has no likelihood of a sentence. The pseudo-log-likelihood (Wang and
@@ -86,7 +90,7 @@ def pseudo_log_likelihoods(model: MaskedLM, rows: Sequence[Row]) -> NDArray[np.f
     lines_of = [(n, place) for n, row in enumerate(rows) for place in range(1, len(row) - 1)]
     owner_M, place_M = np.array(lines_of, np.intp).reshape(-1, 2).T
     hidden_M = np.array([rows[n][place] for n, place in lines_of])
-    masked = [_with_mask(rows[n], place) for n, place in lines_of]
+    masked = [_with_mask(rows[n], place, mask_id) for n, place in lines_of]
     total_N = np.zeros(len(rows))
     for lines, log_probability_LxV in log_probabilities(model, masked, place_M):
         scores_L = log_probability_LxV[np.arange(len(lines)), hidden_M[lines]]
@@ -113,51 +117,52 @@ def _log_probability(
     return jax.nn.log_softmax(logits_BxV)
 
 
-def _with_mask(row: Row, place: int) -> Row:
+def _with_mask(row: Row, place: int, mask_id: int) -> Row:
     masked = row.copy()
-    masked[place] = MASK_ID
+    masked[place] = mask_id
     return masked
 
 
 def _likeliest(
-    vocabulary: Vocabulary, log_probability_V: NDArray[np.float32], top_k: int
+    vocabulary: AnyVocabulary, log_probability_V: NDArray[np.float32], top_k: int
 ) -> tuple[Guess, ...]:
     """The best ordinary pieces; a model may have more rows than there are pieces, for a mesh."""
-    first, last = len(SPECIAL_PIECES), vocabulary.size
-    probability_V = np.exp(log_probability_V[first:last].astype(np.float64))
-    probability_V /= probability_V.sum()
-    best = np.argsort(-probability_V, kind="stable")[:top_k]
+    ordinary_O = vocabulary.ordinary_ids
+    probability_O = np.exp(log_probability_V[ordinary_O].astype(np.float64))
+    probability_O /= probability_O.sum()
+    best = np.argsort(-probability_O, kind="stable")[:top_k]
     return tuple(
         Guess(
             vocabulary.decode([piece]),
-            float(probability_V[piece - first]),
+            float(probability),
             piece,
             vocabulary.starts_word(piece),
         )
-        for piece in (first + int(place) for place in best)
+        for piece, probability in zip(ordinary_O[best].tolist(), probability_O[best], strict=True)
     )
 
 
 def _filled(
-    vocabulary: Vocabulary, text: str, row: Row, guesses: tuple[tuple[Guess, ...], ...]
+    vocabulary: AnyVocabulary, text: str, row: Row, guesses: tuple[tuple[Guess, ...], ...]
 ) -> Filled:
     ids = row.copy()
-    ids[row == MASK_ID] = [mask[0].id for mask in guesses]
+    ids[row == vocabulary.special.mask_id] = [mask[0].id for mask in guesses]
     return Filled(text, guesses, vocabulary.decode(ids))
 
 
-def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
+def encode_masked(vocabulary: AnyVocabulary, text: str) -> list[int]:
     """The pieces of a text in which each "[MASK]" stands for one piece."""
-    first, *others = text.split(MASK)
+    # A mask takes the space before it, like a word; to byte-level pieces that would be one.
+    first, *others = (part.rstrip() for part in text.split(MASK))
     if not others:
         raise UserError(f"no {MASK} in {text!r}; write {MASK} for each piece to be guessed")
     ids = vocabulary.encode(first)
     for part in others:
-        ids += [MASK_ID, *_encode_after_word(vocabulary, part)]
+        ids += [vocabulary.special.mask_id, *_encode_after_word(vocabulary, part)]
     return ids
 
 
-def _encode_after_word(vocabulary: Vocabulary, part: str) -> list[int]:
+def _encode_after_word(vocabulary: AnyVocabulary, part: str) -> list[int]:
     """The ids of text that follows a word.
 
     SentencePiece begins every text with a space. Before the full stop in "[MASK]." that would be

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.pairs import Encoder
-from tupe_jax.data.vocabulary import CLS_ID, SEP_ID
 from tupe_jax.errors import UserError
 from tupe_jax.model.positions import longest_input
 
@@ -32,14 +31,14 @@ class Batch(NamedTuple):
 def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
     """[CLS] text [SEP] of each."""
     longest = longest_input(config)
-    return [as_row(encoder.encode(text), text, longest) for text in texts]
+    return [as_row(encoder, encoder.encode(text), text, longest) for text in texts]
 
 
-def as_row(pieces: Sequence[int], text: str, longest: float) -> Row:
+def as_row(encoder: Encoder, pieces: Sequence[int], text: str, longest: float) -> Row:
     """[CLS] pieces [SEP], if there are any and they are not more than the model can read."""
     if not pieces:
         raise UserError(f"the text {text!r} has no words")
-    row = np.array([CLS_ID, *pieces, SEP_ID], np.int32)
+    row = np.array([encoder.special.cls_id, *pieces, encoder.special.sep_id], np.int32)
     if len(row) > longest:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         raise UserError(

@@ -11,7 +11,6 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.data.pairs import Encoder
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID
 from tupe_jax.inference.sentences import batches, encode_sentences
 from tupe_jax.model.heads import MaskedLM
 
@@ -24,19 +23,22 @@ def sentence_vectors(
 ) -> NDArray[np.float32]:
     """One vector for each text, [N, D]."""
     graph, state = nnx.split(model)
+    special = encoder.special
+    no_words = np.array([special.pad_id, special.cls_id, special.sep_id])
     rows = encode_sentences(encoder, texts, model.config)
     vectors_NxD = np.empty((len(rows), model.config.hidden_size), np.float32)
     for tokens_BxS, which in batches(rows, model.config):
-        vectors_NxD[which] = _vectors(graph, pooling, state, tokens_BxS)[: len(which)]
+        vectors_NxD[which] = _vectors(graph, pooling, state, tokens_BxS, no_words)[: len(which)]
     return vectors_NxD
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _vectors(graph: Any, pooling: Pooling, state: Any, tokens_BxS: jax.Array) -> jax.Array:
+def _vectors(
+    graph: Any, pooling: Pooling, state: Any, tokens_BxS: jax.Array, no_words: jax.Array
+) -> jax.Array:
     hidden_BxSxD: jax.Array = nnx.merge(graph, state).encode(tokens_BxS).astype(jnp.float32)
     if pooling == "cls":
         return hidden_BxSxD[:, 0]
-    special = jnp.array([PAD_ID, CLS_ID, SEP_ID])
-    is_word_BxSx1 = ~jnp.isin(tokens_BxS, special)[..., None]
+    is_word_BxSx1 = ~jnp.isin(tokens_BxS, no_words)[..., None]
     mean_BxD: jax.Array = (hidden_BxSxD * is_word_BxSx1).sum(1) / is_word_BxSx1.sum(1)
     return mean_BxD

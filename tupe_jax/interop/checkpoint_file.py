@@ -40,7 +40,7 @@ def read_checkpoint(path: Path) -> ReleasedCheckpoint:
     """Read a `.pt` or `.npz` file; nothing in it is executed."""
     if not path.is_file():
         raise UserError(f"{path} is a folder, not a file" if path.exists() else f"no file {path}")
-    state, settings = _read_npz(path) if path.suffix == ".npz" else _read_torch(path)
+    state, settings = _read_npz(path) if path.suffix == ".npz" else read_torch(path)
     heads, pre = settings.get("encoder_attention_heads"), settings.get("encoder_normalize_before")
     pad = settings.get("pad_id")
     return ReleasedCheckpoint(
@@ -79,7 +79,7 @@ def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return nested or {n: a for n, a in arrays.items() if not n.startswith("config/")}, settings
 
 
-def _read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """`model` and `args` of a fairseq checkpoint, or a bare state dict."""
     torch = _torch(f"reading {path}")
     # Beside arrays, fairseq saves its settings and, in some releases, stopwatches of the training.

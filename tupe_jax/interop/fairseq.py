@@ -1,19 +1,17 @@
 """The released TUPE checkpoints, both ways: their names and layouts on one side, ours on the other.
 
-Every array is described by one `_Place`: its released name, our path, and the layout between the
-two. Reading and writing walk the same list, so what is read is written back bit for bit.
+Every array is one `Place` of a list that reading and writing share.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from tupe_jax.config import ModelConfig, PositionConfig
 from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array, Path, arrays_of, classification_heads_of, model_from
+from tupe_jax.interop.arrays import Array, arrays_of, classification_heads_of, model_from
+from tupe_jax.interop.places import Place, check_names, linear, norm, reader
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions.distances import t5_bucket
 
@@ -45,15 +43,8 @@ def from_state_dict(
     config = _config_of(state, num_heads, pad_id, pre_layer_norm)
     heads = _heads_in(state)
     places = list(_places(config, heads))
-    _check_names(state, [place.name for place in places])
-
-    def read(shapes: dict[Path, tuple[int, ...]]) -> Mapping[Path, Array]:
-        arrays = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
-        for place in places:
-            place.write(arrays, state[place.name])
-        return arrays
-
-    return model_from(config, heads, read)
+    check_names(state, places, {"emb_out_layer_norm": "; is pre_layer_norm right?"})
+    return model_from(config, heads, reader(places, state))
 
 
 def to_state_dict(model: MaskedLM) -> dict[str, Array]:
@@ -67,99 +58,43 @@ def to_state_dict(model: MaskedLM) -> dict[str, Array]:
 # ------------------------------------------------------------------------- the list of all arrays
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a released array lives in our model, and how it is laid out there.
-
-    same    as it is
-    vector  flat there, [heads, head size] or the like here
-    kernel  [outputs, inputs] there; here inputs first, outputs in several axes
-    merge   [outputs, inputs] there; here inputs first and in several axes
-    """
-
-    name: str
-    path: Path
-    layout: Literal["same", "vector", "kernel", "merge"]
-    layer: int | None = None
-
-    def _slot(self, arrays: Mapping[Path, Array]) -> Array:
-        return arrays[self.path] if self.layer is None else arrays[self.path][self.layer]
-
-    def read(self, arrays: Mapping[Path, Array]) -> Array:
-        """The released form of our array."""
-        ours = self._slot(arrays)
-        match self.layout:
-            case "same":
-                return ours.copy()
-            case "vector":
-                return ours.reshape(-1).copy()
-            case "kernel":
-                return np.array(ours.reshape(ours.shape[0], -1).T, order="C")
-            case "merge":
-                return np.array(ours.reshape(-1, ours.shape[-1]).T, order="C")
-
-    def write(self, arrays: Mapping[Path, Array], released: Array) -> None:
-        """Fill our array from its released form."""
-        expected = self.read(arrays).shape
-        if released.shape != expected:
-            raise UserError(
-                f"{self.name} has shape {list(released.shape)}; the sizes of the other arrays "
-                f"ask for {list(expected)}"
-            )
-        ours = self._slot(arrays)
-        ours[...] = (released.T if self.layout in ("kernel", "merge") else released).reshape(
-            ours.shape
-        )
-
-
-def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[_Place]:
+def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[Place]:
     """All arrays of a released model of this config."""
-
-    def linear(
-        name: str, *path: str, layout: Any = "kernel", layer: int | None = None
-    ) -> Iterator[_Place]:
-        yield _Place(f"{name}.weight", (*path, "kernel"), layout, layer)
-        yield _Place(f"{name}.bias", (*path, "bias"), "vector", layer)
-
-    def norm(name: str, *path: str, layer: int | None = None) -> Iterator[_Place]:
-        yield _Place(f"{name}.weight", (*path, "scale"), "same", layer)
-        yield _Place(f"{name}.bias", (*path, "bias"), "same", layer)
-
-    yield _Place(f"{ENCODER}.embed_tokens.weight", ("encoder", "word_embedding"), "same")
+    yield Place(f"{ENCODER}.embed_tokens.weight", ("encoder", "word_embedding"), "same")
     yield from norm(f"{ENCODER}.emb_layer_norm", "encoder", "embedding_norm")
     if config.pre_layer_norm:
         yield from norm(f"{ENCODER}.emb_out_layer_norm", "encoder", "final_norm")
 
     absolute = ("encoder", "positions", "absolute")
-    yield _Place(THETA_ROW, (*absolute, "p_theta_1"), "same")
-    yield _Place(WORD_ROWS, (*absolute, "table"), "same")
-    yield _Place(f"{ENCODER}.pos_ln.weight", (*absolute, "norm_scale"), "same")
-    yield _Place(f"{ENCODER}.pos_ln.bias", (*absolute, "norm_bias"), "same")
+    yield Place(THETA_ROW, (*absolute, "p_theta_1"), "same")
+    yield Place(WORD_ROWS, (*absolute, "table"), "same")
+    yield Place(f"{ENCODER}.pos_ln.weight", (*absolute, "norm_scale"), "same")
+    yield Place(f"{ENCODER}.pos_ln.bias", (*absolute, "norm_bias"), "same")
     for short, ours in (("q", "query"), ("k", "key")):
         name = f"{ENCODER}.pos_{short}_linear"
-        yield _Place(f"{name}.weight", (*absolute, f"{ours}_kernel"), "kernel")
-        yield _Place(f"{name}.bias", (*absolute, f"{ours}_bias"), "vector")
+        yield Place(f"{name}.weight", (*absolute, f"{ours}_kernel"), "kernel")
+        yield Place(f"{name}.bias", (*absolute, f"{ours}_bias"), "vector")
     if config.position.relative == "t5":
         table = ("encoder", "positions", "relative", "table")
-        yield _Place(f"{ENCODER}.relative_attention_bias.weight", table, "same")
+        yield Place(f"{ENCODER}.relative_attention_bias.weight", table, "same")
 
     for i in range(config.num_layers):
         name, path = f"{ENCODER}.layers.{i}", ("encoder", "layers")
         attention = (*path, "attention")
         in_projection = (*attention, "query_key_value")
-        yield _Place(f"{name}.self_attn.in_proj_weight", (*in_projection, "kernel"), "kernel", i)
-        yield _Place(f"{name}.self_attn.in_proj_bias", (*in_projection, "bias"), "vector", i)
+        yield Place(f"{name}.self_attn.in_proj_weight", (*in_projection, "kernel"), "kernel", (i,))
+        yield Place(f"{name}.self_attn.in_proj_bias", (*in_projection, "bias"), "vector", (i,))
         yield from linear(
-            f"{name}.self_attn.out_proj", *attention, "output", layout="merge", layer=i
+            f"{name}.self_attn.out_proj", *attention, "output", layout="merge", index=(i,)
         )
-        yield from norm(f"{name}.self_attn_layer_norm", *path, "attention_norm", layer=i)
-        yield from linear(f"{name}.fc1", *path, "mlp_in", layer=i)
-        yield from linear(f"{name}.fc2", *path, "mlp_out", layer=i)
-        yield from norm(f"{name}.final_layer_norm", *path, "mlp_norm", layer=i)
+        yield from norm(f"{name}.self_attn_layer_norm", *path, "attention_norm", index=(i,))
+        yield from linear(f"{name}.fc1", *path, "mlp_in", index=(i,))
+        yield from linear(f"{name}.fc2", *path, "mlp_out", index=(i,))
+        yield from norm(f"{name}.final_layer_norm", *path, "mlp_norm", index=(i,))
 
     yield from linear(f"{LM_HEAD}.dense", "masked_word_head", "dense")
     yield from norm(f"{LM_HEAD}.layer_norm", "masked_word_head", "norm")
-    yield _Place(f"{LM_HEAD}.bias", ("masked_word_head", "bias"), "same")
+    yield Place(f"{LM_HEAD}.bias", ("masked_word_head", "bias"), "same")
     for head in heads:
         path = ("classification_heads", head)
         yield from linear(f"{CLASSIFIERS}.{head}.dense", *path, "pooler", "dense")
@@ -265,19 +200,6 @@ def _heads_in(state: Mapping[str, Array]) -> dict[str, int]:
     return dict(sorted(names.items()))
 
 
-def _check_names(state: Mapping[str, Array], expected: list[str]) -> None:
-    for what, names in (
-        ("lacks", set(expected) - set(state)),
-        ("has an array we do not know,", set(state) - set(expected)),
-    ):
-        if names:
-            first, rest = sorted(names)[0], len(names) - 1
-            hint = "; is pre_layer_norm right?" if "emb_out_layer_norm" in first else ""
-            raise UserError(
-                f"the checkpoint {what} {first}" + (f" (and {rest} more)" * (rest > 0)) + hint
-            )
-
-
 def _check_has_released_form(config: ModelConfig) -> None:
     position = config.position
     has_names = (
@@ -294,6 +216,20 @@ def _check_has_released_form(config: ModelConfig) -> None:
             f"the released format has LayerNorms with eps {RELEASED_EPS}, "
             f"not model.layer_norm_eps={config.layer_norm_eps}"
         )
+    usual = ModelConfig()
+    for name in (
+        "embedding_size",
+        "embedding_norm",
+        "segments",
+        "share_layers",
+        "activation",
+        "pooler",
+    ):
+        if getattr(config, name) != getattr(usual, name):
+            raise UserError(
+                f"the released format has no model.{name}={getattr(config, name)!r}, only "
+                f"{getattr(usual, name)!r}"
+            )
     bins = (position.relative_bins, position.max_distance)
     if position.relative == "t5" and bins != (RELATIVE_BINS, MAX_DISTANCE):
         raise UserError(

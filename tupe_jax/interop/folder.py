@@ -1,7 +1,7 @@
 """A model as a folder: `model.safetensors` with its arrays, `config.json` with its settings.
 
-`vocabulary.model` stands beside them where the model's vocabulary is known, and `README.md`, the
-model card, where somebody wrote one.
+`vocabulary.model`, or `vocabulary.json` of an imported model, stands beside them where the model's
+vocabulary is known, and `README.md`, the model card, where somebody wrote one.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ from tupe_jax.interop import arrays as flat
 from tupe_jax.model.heads import MaskedLM
 
 FORMAT = 1
-WEIGHTS, SETTINGS, VOCABULARY = "model.safetensors", "config.json", "vocabulary.model"
+WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+VOCABULARY, IMPORTED_VOCABULARY = "vocabulary.model", "vocabulary.json"
 CARD = "README.md"
 
 
@@ -77,9 +78,20 @@ def save_folder(
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
         (unfinished / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
         if vocabulary is not None:
-            (unfinished / VOCABULARY).write_bytes(vocabulary)
+            (unfinished / vocabulary_name(vocabulary)).write_bytes(vocabulary)
         if card is not None:
             (unfinished / CARD).write_text(card, encoding="utf-8")
+
+
+def find_vocabulary(folder: Path) -> Path | None:
+    """The vocabulary beside a model, if it has one."""
+    files = (folder / name for name in (VOCABULARY, IMPORTED_VOCABULARY))
+    return next((file for file in files if file.exists()), None)
+
+
+def vocabulary_name(content: bytes) -> str:
+    """That of the file with this content: an imported vocabulary is JSON, ours is binary."""
+    return IMPORTED_VOCABULARY if content.startswith(b"{") else VOCABULARY
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ Probing:   written.py, shuffles.py, roles.py   sentences with trees, and other o
            minimal_pairs.py       which of two sentences a masked language model prefers
            order_sensitivity.py   order in representations
            intervals.py           how sure all that is
-Together:  analysis.py            one model with all of it; `tupe analyze`
+Together:  comparison.py          several models side by side
+           analysis.py            one model with all of it; `tupe analyze`
 """
 
 from tupe_jax.lab.metrics import (

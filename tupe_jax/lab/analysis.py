@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.builtin import documents
 from tupe_jax.data.json_lines import MinimalPair
-from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.inference.vectors import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
@@ -60,6 +60,7 @@ class Analysis:
     four_terms: FourTerms | None
     order: OrderSensitivity
     pairs: Mapping[str, PairsResult]
+    """Empty if the model has no head for masked words."""
     pairs_too_long: int
     """Left out, since the model has no positions for them."""
     probes: InferenceProbes | str
@@ -68,7 +69,7 @@ class Analysis:
 
 def analyse(
     model: MaskedLM,
-    vocabulary: Vocabulary,
+    vocabulary: AnyVocabulary,
     *,
     length: int,
     words: int,
@@ -76,9 +77,10 @@ def analyse(
     probe_pairs: Sequence[InferencePair],
 ) -> Analysis:
     """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones."""
-    attentions = side_by_side(model, length, choose_words(vocabulary.size, words))
+    attentions = side_by_side(model, length, choose_words(vocabulary.ordinary_ids, words))
     fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
-    if not fitting:
+    judges = model.config.masked_word_head
+    if judges and not fitting:
         raise UserError(
             f"none of {len(pairs)} minimal pairs fits into position.max_length="
             f"{model.config.position.max_length} tokens"
@@ -91,7 +93,7 @@ def analyse(
         disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
         four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
         order=_order(model, vocabulary),
-        pairs=score_pairs(model, vocabulary, fitting),
+        pairs=score_pairs(model, vocabulary, fitting) if judges else {},
         pairs_too_long=len(pairs) - len(fitting),
         probes=_probes(model, vocabulary, probe_pairs),
     )
@@ -107,7 +109,7 @@ def look(attention: PositionAttention) -> Looks:
     )
 
 
-def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
+def _order(model: MaskedLM, vocabulary: AnyVocabulary) -> OrderSensitivity:
     sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
     fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
@@ -117,7 +119,7 @@ def _order(model: MaskedLM, vocabulary: Vocabulary) -> OrderSensitivity:
 
 
 def _probes(
-    model: MaskedLM, vocabulary: Vocabulary, pairs: Sequence[InferencePair]
+    model: MaskedLM, vocabulary: AnyVocabulary, pairs: Sequence[InferencePair]
 ) -> InferenceProbes | str:
     try:
         return probe_inference(model, vocabulary, pairs)
@@ -125,18 +127,18 @@ def _probes(
         return str(error)
 
 
-def text_rows(vocabulary: Vocabulary, length: int) -> NDArray[np.int32]:
+def text_rows(vocabulary: AnyVocabulary, length: int) -> NDArray[np.int32]:
     """Rows of built-in text as in training: [CLS], then sentences, each with its [SEP]."""
     stream: list[int] = []
     for document in documents(SEED, 0, _ROWS * length):
         for sentence in document.sentences:
-            stream += [*vocabulary.encode(sentence.text), SEP_ID]
+            stream += [*vocabulary.encode(sentence.text), vocabulary.special.sep_id]
         if len(stream) >= _ROWS * (length - 1):
             break
     text_BxS = np.array(stream[: _ROWS * (length - 1)], np.int32).reshape(_ROWS, length - 1)
-    return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=CLS_ID)
+    return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=vocabulary.special.cls_id)
 
 
-def fits(config: ModelConfig, vocabulary: Vocabulary, *texts: str) -> bool:
+def fits(config: ModelConfig, vocabulary: AnyVocabulary, *texts: str) -> bool:
     """Whether the model has positions for each of the texts."""
     return max(len(vocabulary.encode(text)) + 2 for text in texts) <= longest_input(config)

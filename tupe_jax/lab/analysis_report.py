@@ -31,7 +31,7 @@ def as_text(analysis: Analysis, about: str) -> str:
         _kinds(analysis),
         *([_terms(analysis.four_terms)] if analysis.four_terms else []),
         _order(analysis),
-        _pairs(analysis),
+        *([_pairs(analysis)] if analysis.pairs else []),
         _probes(analysis.probes),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections)

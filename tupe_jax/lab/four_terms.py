@@ -70,7 +70,8 @@ class FourTerms:
 def can_be_expanded(config: ModelConfig) -> bool:
     """Whether positions are added to the input, and meet the words in no other way."""
     chosen = encodings(config).values()
-    return any(e.input for e in chosen) and not any(e.queries_keys or e.scores for e in chosen)
+    added = any(e.input for e in chosen) and config.embedding_norm
+    return added and not any(e.queries_keys or e.scores for e in chosen)
 
 
 def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
@@ -110,8 +111,12 @@ def terms_of_first_layer(encoder: Encoder, tokens_BxS: jax.Array) -> jax.Array:
     layer = _first_layer(encoder)
     position_SxD = encoder.positions.input_SxD(tokens_BxS.shape[1])
     assert position_SxD is not None
-    word_BxSxD = encoder.word_embedding[...][tokens_BxS]
+    word_BxSxD = encoder.words_and_segments(tokens_BxS)
+    assert encoder.embedding_norm is not None
     word, position = _through(encoder.embedding_norm, word_BxSxD, position_SxD)
+    if encoder.embedding_projection is not None:
+        word = encoder.embedding_projection(word)
+        position = position @ encoder.embedding_projection.kernel[...]
     if encoder.config.pre_layer_norm:
         word, position = _through(layer.attention_norm, word, position)
     projection = layer.attention.query_key_value

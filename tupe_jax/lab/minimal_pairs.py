@@ -43,7 +43,7 @@ def score_pairs(
         raise UserError("there are no minimal pairs to score")
     texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
     rows = encode_sentences(encoder, texts, model.config)
-    good_N, bad_N = pseudo_log_likelihoods(model, rows).reshape(2, -1)
+    good_N, bad_N = pseudo_log_likelihoods(model, rows, encoder.special.mask_id).reshape(2, -1)
     lengths_N = np.maximum(*np.array([len(row) - 2 for row in rows]).reshape(2, -1))
     delta_N = good_N - bad_N
     hits_N = np.where(abs(delta_N) <= TIE * lengths_N, 0.5, delta_N > 0)

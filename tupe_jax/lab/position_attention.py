@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.errors import UserError
 from tupe_jax.lab.metrics import METRICS
 from tupe_jax.model.heads import MaskedLM
@@ -49,9 +48,8 @@ class PositionAttention:
         return {name: metric(mean_NxN) for name, metric in METRICS.items()}
 
 
-def choose_words(pieces: int, count: int, seed: int = 0) -> NDArray[np.int32]:
-    """Random word pieces of a vocabulary, none of them special, none twice."""
-    ordinary = np.arange(len(SPECIAL_PIECES), pieces, dtype=np.int32)
+def choose_words(ordinary: NDArray[np.int32], count: int, seed: int = 0) -> NDArray[np.int32]:
+    """Random word pieces of a vocabulary, given those that are not special; none twice."""
     if not 1 <= count <= len(ordinary):
         raise UserError(
             f"{count} probing words cannot be chosen: the vocabulary has {len(ordinary)} pieces"

@@ -14,12 +14,12 @@ from tupe_jax.logical_axes import constrain
 from tupe_jax.model.attention import AttentionInputs, SelfAttention
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.primitives import (
+    ACTIVATIONS,
     Axis,
     LayerNorm,
     Linear,
     Weight,
     dropout,
-    gelu,
     normal,
     split_key,
 )
@@ -56,7 +56,7 @@ class Layer(nnx.Module):
 
         def transform(x: jax.Array) -> jax.Array:
             hidden = constrain(self.mlp_in(x), "batch", None, "mlp")
-            return self.mlp_out(gelu(hidden))
+            return self.mlp_out(ACTIVATIONS[self.config.activation](hidden))
 
         x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
         return self._residual(x, transform, self.mlp_norm, residual_keys[1])
@@ -92,10 +92,23 @@ class Encoder(nnx.Module):
 
         self.config = config
         size, eps = config.hidden_size, config.layer_norm_eps
+        word = Axis("embed", config.word_size)
         self.word_embedding = Weight(
-            (config.vocab_size, size), ("vocab", "embed"), embedding
+            (config.vocab_size, word.size), ("vocab", "embed"), embedding
         ).create(rngs)
-        self.embedding_norm = LayerNorm(size, eps=eps, rngs=rngs)
+        self.segment_embedding = (
+            Weight((config.segments, word.size), (None, "embed")).create(rngs)
+            if config.segments
+            else None
+        )
+        self.embedding_norm = (
+            LayerNorm(word.size, eps=eps, rngs=rngs) if config.embedding_norm else None
+        )
+        self.embedding_projection = (
+            Linear([word], [Axis(None, size)], dtype=config.dtype, rngs=rngs)
+            if config.embedding_size
+            else None
+        )
         self.positions = SharedPositions(config, rngs=rngs)
         self.layers = _stacked_layers(config, rngs)
         self.final_norm = LayerNorm(size, eps=eps, rngs=rngs) if config.pre_layer_norm else None
@@ -113,7 +126,7 @@ class Encoder(nnx.Module):
         """What every layer attends to, [L, B, H, S, S], float32."""
         _, inputs_LxBxSxD = self._forward(tokens_BxS, None, keep_all=True)
         shared = self.shared_inputs(tokens_BxS)
-        graph, stacked = nnx.split(self.layers)
+        graph, stacked = self._layer_weights()
 
         def weights(_: None, layer: tuple[jax.Array, Any]) -> tuple[None, jax.Array]:
             x_BxSxD, layer_weights = layer
@@ -134,13 +147,29 @@ class Encoder(nnx.Module):
 
     def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """Word embedding (and added positions), normalised; zero where there is padding."""
-        x = self._look_up(tokens_BxS)
+        x = self.words_and_segments(tokens_BxS)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:
             x = x + added_SxD
-        x = dropout(self.embedding_norm(x), self.config.dropout, key)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        x = dropout(x, self.config.dropout, key)
+        if self.embedding_projection is not None:
+            x = self.embedding_projection(x.astype(self.config.dtype))
         x = jnp.where((tokens_BxS != self.config.pad_id)[..., None], x, 0)
         return x.astype(self.config.dtype)
+
+    def words_and_segments(self, tokens_BxS: jax.Array) -> jax.Array:
+        """All of the input that is no position, [B, S, D]."""
+        x = self._look_up(tokens_BxS)
+        if self.segment_embedding is None:
+            return x
+        return x + self.segment_embedding[...][self._segment_BxS(tokens_BxS)]
+
+    def _segment_BxS(self, tokens_BxS: jax.Array) -> jax.Array:
+        """How many [SEP] are before a token: 0 in A and its [SEP], 1 in B, and no more kinds."""
+        is_end_BxS = (tokens_BxS == self.config.sep_id).astype(jnp.int32)
+        return jnp.minimum(is_end_BxS.cumsum(1) - is_end_BxS, self.config.segments - 1)
 
     def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
         """The words' rows of the table, [B, S, D]; NaN for a token outside it.
@@ -158,6 +187,14 @@ class Encoder(nnx.Module):
         x = constrain(x, "batch", "length", None)
         return jnp.where(ids_BxS[..., None] < self.config.vocab_size, x, jnp.nan)
 
+    def _layer_weights(self) -> tuple[Any, Any]:
+        """The graph of a layer, and the weights of all with a leading axis."""
+        graph, stacked = nnx.split(self.layers)
+        if self.config.share_layers:
+            count = self.config.num_layers
+            stacked = jax.tree.map(lambda w: jnp.broadcast_to(w, (count, *w.shape[1:])), stacked)
+        return graph, stacked
+
     def _forward(
         self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool
     ) -> tuple[jax.Array, Any]:
@@ -168,7 +205,7 @@ class Encoder(nnx.Module):
         self.positions.check_length(tokens_BxS.shape[1])
         embedding_key, layers_key = split_key(key, 2)
         shared = self.shared_inputs(tokens_BxS)
-        graph, stacked = nnx.split(self.layers)
+        graph, stacked = self._layer_weights()
 
         def step(x: jax.Array, layer: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
             index, weights = layer
@@ -190,9 +227,9 @@ class Encoder(nnx.Module):
 
 
 def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
-    """All layers as one module whose weights have a leading axis `layers`."""
+    """All layers as one module whose weights have a leading axis `layers`: of 1 if shared."""
 
-    @nnx.split_rngs(splits=config.num_layers)
+    @nnx.split_rngs(splits=1 if config.share_layers else config.num_layers)
     @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None, "axes": "layers"})
     def create(rngs: nnx.Rngs) -> Layer:
         return Layer(config, rngs=rngs)

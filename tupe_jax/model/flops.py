@@ -15,10 +15,12 @@ def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, ro
     `scored_share` of the positions have words predicted. `rows` matters little: the position terms
     that no word enters are computed once per pass, and shared by its rows.
     """
-    D, V = config.hidden_size, config.vocab_size
-    head = 2 * D * D + 2 * D * V
+    D, E, V = config.hidden_size, config.word_size, config.vocab_size
+    head = 2 * D * E + 2 * E * V
+    projection = 2 * E * D if config.embedding_size else 0
     shared = _positions_per_pass(config, length) / (rows * length)
-    return config.num_layers * _layer(config, length) + scored_share * head + shared
+    layers = config.num_layers * _layer(config, length)
+    return projection + layers + scored_share * head + shared
 
 
 def training_flops_per_token(
@@ -60,8 +62,8 @@ def _layer(config: ModelConfig, length: int) -> float:
 def _positions_per_layer(config: ModelConfig, length: int) -> int:
     """Per token: each query (and key) meets a vector for every distance -(S-1) .. S-1."""
     distances = 2 * length - 1
-    products = {"shaw": 1, "deberta": 2}.get(config.position.relative, 0)
-    return products * 2 * distances * config.hidden_size
+    products = {"shaw": 1, "transformer_xl": 1, "deberta": 2, "deberta_released": 2}
+    return products.get(config.position.relative, 0) * 2 * distances * config.hidden_size
 
 
 def _positions_per_pass(config: ModelConfig, length: int) -> int:
@@ -74,7 +76,12 @@ def _positions_per_pass(config: ModelConfig, length: int) -> int:
         total += 2 * length * length * D  # their product
         if config.position.untie_cls:
             total += 2 * (2 * 2 * D * D) + 2 * 2 * D  # the same for the two p_theta
-    if config.position.relative == "deberta":
-        rows = 2 * config.position.max_distance
+    if config.position.relative == "transformer_xl":
+        total += config.num_layers * 2 * (2 * length - 1) * D * D  # R W^R
+    tables = {
+        "deberta": config.position.max_distance,
+        "deberta_released": config.position.relative_bins,
+    }
+    if rows := 2 * tables.get(config.position.relative, 0):
         total += config.num_layers * 2 * (2 * rows * D * D)  # r W^{K,r} and r W^{Q,r}
     return total

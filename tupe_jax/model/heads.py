@@ -10,23 +10,34 @@ from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
 from tupe_jax.logical_axes import constrain
 from tupe_jax.model.encoder import Encoder, check_ids
-from tupe_jax.model.primitives import Axis, LayerNorm, Linear, Weight, dropout, gelu, zeros
+from tupe_jax.model.primitives import (
+    ACTIVATIONS,
+    Axis,
+    LayerNorm,
+    Linear,
+    Weight,
+    dropout,
+    zeros,
+)
 
 
 class MaskedWordHead(nnx.Module):
-    """Dense, GELU, LayerNorm, then the word embedding as output matrix, plus a bias."""
+    """Dense, activation, LayerNorm, then the word embedding as output matrix, plus a bias."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        embed = config.hidden_size
-        # Square: two names, so that a sharding rule for `embed` is not applied to both axes.
+        # Often square: two names, so that a sharding rule for `embed` is not applied to both axes.
         self.dense = Linear(
-            [Axis("embed", embed)], [Axis(None, embed)], dtype=config.dtype, rngs=rngs
+            [Axis("embed", config.hidden_size)],
+            [Axis(None, config.word_size)],
+            dtype=config.dtype,
+            rngs=rngs,
         )
-        self.norm = LayerNorm(embed, eps=config.layer_norm_eps, rngs=rngs)
+        self.activation = config.activation
+        self.norm = LayerNorm(config.word_size, eps=config.layer_norm_eps, rngs=rngs)
         self.bias = Weight((config.vocab_size,), ("vocab",), zeros).create(rngs)
 
     def __call__(self, x: jax.Array, word_embedding_VxD: jax.Array) -> jax.Array:
-        x = self.norm(gelu(self.dense(x)))
+        x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
         logits = jnp.einsum(
             "...d,vd->...v",
             x,
@@ -50,10 +61,13 @@ class Pooler(nnx.Module):
 
 
 class ClassificationHead(nnx.Module):
-    """Pooler, dropout, output layer; one output makes it a regression."""
+    """Pooler, dropout, output layer; one output makes it a regression.
+
+    The pooler is the head's own, unless the model has one for all.
+    """
 
     def __init__(self, config: ModelConfig, num_outputs: int, *, rngs: nnx.Rngs):
-        self.pooler = Pooler(config, rngs=rngs)
+        self.pooler = None if config.pooler else Pooler(config, rngs=rngs)
         self.output = Linear(
             [Axis("embed", config.hidden_size)],
             [Axis(None, num_outputs)],
@@ -62,8 +76,12 @@ class ClassificationHead(nnx.Module):
         )
         self.dropout = config.classifier_dropout
 
-    def __call__(self, hidden_BxSxD: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        pooled_BxD = dropout(self.pooler(hidden_BxSxD), self.dropout, key)
+    def __call__(
+        self, hidden_BxSxD: jax.Array, shared: Pooler | None, key: jax.Array | None
+    ) -> jax.Array:
+        pooler = shared if self.pooler is None else self.pooler
+        assert pooler is not None
+        pooled_BxD = dropout(pooler(hidden_BxSxD), self.dropout, key)
         return self.output(pooled_BxD.astype(jnp.float32))
 
 
@@ -82,7 +100,10 @@ class MaskedLM(nnx.Module):
     ):
         self.config = config
         self.encoder = Encoder(config, rngs=rngs)
-        self.masked_word_head = MaskedWordHead(config, rngs=rngs)
+        self.masked_word_head = (
+            MaskedWordHead(config, rngs=rngs) if config.masked_word_head else None
+        )
+        self.pooler = Pooler(config, rngs=rngs) if config.pooler else None
         self.classification_heads = nnx.Dict(
             {
                 name: ClassificationHead(config, outputs, rngs=rngs)
@@ -98,6 +119,8 @@ class MaskedLM(nnx.Module):
         key: jax.Array | None = None,
     ) -> jax.Array:
         """Word logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
+        if self.masked_word_head is None:
+            raise UserError("the model has no head for masked words, model.masked_word_head=False")
         hidden = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
         if positions_BxM is not None:
             check_ids(positions_BxM, "position", "the row: its length", tokens_BxS.shape[1])
@@ -128,5 +151,5 @@ class MaskedLM(nnx.Module):
             raise UserError(f"no classification head {head!r}; the model has: {known}")
         encoder_key, head_key = (None, None) if key is None else jax.random.split(key)
         hidden = self.encode(tokens_BxS, key=encoder_key)
-        outputs: jax.Array = self.classification_heads[head](hidden, head_key)
+        outputs: jax.Array = self.classification_heads[head](hidden, self.pooler, head_key)
         return outputs

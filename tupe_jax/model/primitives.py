@@ -1,7 +1,7 @@
-"""Weights with named axes, and the three small functions every layer is made of."""
+"""Weights with named axes, and the small functions every layer is made of."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -116,6 +116,18 @@ def _gelu_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
 
 
 gelu.defvjp(lambda x: (gelu(x), x), _gelu_backward)
+
+
+def gelu_tanh(x: jax.Array) -> jax.Array:
+    """Phi(x) as (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, for models trained with it."""
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
+
+
+ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": jax.nn.relu,
+}
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:

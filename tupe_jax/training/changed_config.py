@@ -58,6 +58,9 @@ def check_unchanged(
     if saved is None:
         return
     before, now = dict(flattened(saved)), dict(flattened(config))
+    # What it was before there was such a setting.
+    defaults = settings(Config())
+    before |= {name: defaults[name] for name in now.keys() & defaults.keys() - before.keys()}
     changed = [
         f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())

@@ -10,9 +10,9 @@ import optax
 from jax.sharding import Mesh
 
 from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID
+from tupe_jax.data.vocabulary import SPECIAL
 from tupe_jax.errors import UserError
-from tupe_jax.objectives.masking import SpecialTokens, mask_rows
+from tupe_jax.objectives.masking import mask_rows
 from tupe_jax.parallel.compiled import Program
 from tupe_jax.parallel.mesh import batch_sharding, check_batch
 from tupe_jax.training.optimizer import make_optimizer
@@ -65,7 +65,7 @@ def masking(config: Config, starts_word_V: Sequence[bool]) -> Mask:
     return partial(
         mask_rows,
         objective=config.objective,
-        special=SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID),
+        special=SPECIAL,
         vocab_size=config.model.vocab_size,
         starts_word_V=jnp.array(starts_word_V) if by_word else None,
     )

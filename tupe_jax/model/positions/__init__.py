@@ -2,7 +2,7 @@
 
     encoding.py    what an encoding can add, and the registry
     absolute.py    learned, sinusoidal, untied (TUPE), mixed (BERT-A^d)
-    relative.py    T5, ALiBi, attenuated, Shaw, DeBERTa, RoPE
+    relative.py    T5, ALiBi, attenuated, Shaw, DeBERTa, Transformer-XL, RoPE
     distances.py   from a function of j - i to a matrix over (i, j)
     modules.py     the weights in the model, and [CLS] untied from them
 

@@ -27,7 +27,7 @@ def none(config: ModelConfig) -> Encoding:
 @absolute_encoding("added")
 def added(config: ModelConfig) -> Encoding:
     """BERT: a learned p_i is added to the word embedding."""
-    table = Weight((config.position.max_length, config.hidden_size), ("positions", "embed"))
+    table = Weight((config.position.max_length, config.word_size), ("positions", "embed"))
     return Encoding(
         weights={"table": table},
         input=lambda weights, length: weights["table"][:length],
@@ -44,11 +44,11 @@ def sinusoidal(config: ModelConfig) -> Encoding:
     """
 
     def wave(weights: Weights, length: int) -> jax.Array:
-        feature_D = np.arange(config.hidden_size)
-        wavelength_D = 10000.0 ** (feature_D // 2 * 2 / config.hidden_size)
+        feature_D = np.arange(config.word_size)
+        wavelength_D = 10000.0 ** (feature_D // 2 * 2 / config.word_size)
         angle_SxD = np.arange(length)[:, None] / wavelength_D
         p_SxD = np.where(feature_D % 2, np.cos(angle_SxD), np.sin(angle_SxD))
-        return jnp.asarray(p_SxD / np.sqrt(config.hidden_size), jnp.float32)
+        return jnp.asarray(p_SxD / np.sqrt(config.word_size), jnp.float32)
 
     return Encoding(input=wave)
 

@@ -1,9 +1,14 @@
 """From a function of the distance j - i to a matrix over pairs (i, j)."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer[Any]]
 
 
 def distances(length: int) -> jax.Array:
@@ -50,3 +55,16 @@ def t5_bucket(distance: jax.Array, *, num_buckets: int, max_distance: int) -> ja
     logarithmic = exact + jnp.searchsorted(jnp.array(edges), magnitude, side="right")
     bucket = jnp.where(magnitude < exact, magnitude, logarithmic)
     return bucket + jnp.where(distance > 0, half, 0)
+
+
+def log_bucket(distance: Ints, *, num_buckets: int, max_distance: int) -> Ints:
+    """DeBERTa's bucket of a distance, from version 2 on; its sign is the distance's.
+
+    Up to half of the buckets hold one distance each, the others grow logarithmically up to
+    `max_distance`. In float32, and in this order, so that edges fall as in the released models.
+    """
+    half = num_buckets // 2
+    magnitude = np.maximum(np.abs(distance), half).astype(np.float32)
+    growth = np.log(magnitude / np.float32(half)) / np.log(np.float32((max_distance - 1) / half))
+    bucket = np.ceil(growth * np.float32(half - 1)).astype(np.int64) + half
+    return np.where(np.abs(distance) <= half, distance, np.sign(distance) * bucket)

@@ -1,6 +1,7 @@
 """Relative positions: what a model may know of the distance j - i of two words."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,9 +10,15 @@ import numpy as np
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
-from tupe_jax.model.positions.distances import by_distance_to_pairs, distances, t5_bucket
+from tupe_jax.model.positions.distances import (
+    Ints,
+    by_distance_to_pairs,
+    distances,
+    log_bucket,
+    t5_bucket,
+)
 from tupe_jax.model.positions.encoding import Encoding, Weights, relative_encoding
-from tupe_jax.model.primitives import Weight
+from tupe_jax.model.primitives import Weight, zeros
 
 
 @relative_encoding("t5")
@@ -138,26 +145,99 @@ def deberta(config: ModelConfig) -> Encoding:
     clipped to [-k, k - 1]; r is shared by all layers, the projections are each layer's own.
     """
     farthest = config.position.max_distance
+    return _disentangled(
+        config, farthest, lambda delta_N: np.clip(delta_N, -farthest, farthest - 1)
+    )
+
+
+@relative_encoding("deberta_released", dot_products=2)
+def deberta_released(config: ModelConfig) -> Encoding:
+    """DeBERTa as it was released, all versions: not quite the paper's.
+
+    The second term has r_{delta(i,j)}, too; the projections of r have biases; and from version 2 on
+    the farther half of the distances share buckets that grow logarithmically.
+    """
+    bins, farthest = config.position.relative_bins, config.position.max_distance
+
+    def bucket(delta_N: Ints) -> Ints:
+        if bins < farthest:
+            delta_N = log_bucket(delta_N, num_buckets=bins, max_distance=farthest)
+        return np.clip(delta_N, -bins, bins - 1)
+
+    return _disentangled(config, bins, bucket, released=True)
+
+
+def _disentangled(
+    config: ModelConfig, farthest: int, bucket: Callable[[Ints], Ints], *, released: bool = False
+) -> Encoding:
+    """`bucket` brings i - j into [-farthest, farthest - 1]."""
     D, H, d = config.hidden_size, config.num_heads, config.head_size
     projection = Weight((D, H, d), ("embed", "heads", "head_size"))
+    layer_weights = {"key_kernel": projection, "query_kernel": projection}
+    if released:
+        bias = Weight((H, d), ("heads", "head_size"), zeros)
+        layer_weights |= {"key_bias": bias, "query_bias": bias}
 
     def scores(once: Any, weights: Weights, q: jax.Array, k: jax.Array) -> jax.Array:
-        delta_N = jnp.clip(-distances(q.shape[1]), -farthest, farthest - 1)
+        delta_N = np.arange(q.shape[1] - 1, -q.shape[1], -1)
 
-        def projected(kernel: str) -> jax.Array:
-            r_RxHxd = jnp.tensordot(once.astype(q.dtype), weights[kernel].astype(q.dtype), 1)
-            return r_RxHxd[delta_N + farthest]
+        def projected(part: str, delta_N: Ints) -> jax.Array:
+            kernel = weights[f"{part}_kernel"].astype(q.dtype)
+            r_RxHxd = jnp.tensordot(once.astype(q.dtype), kernel, 1)
+            if released:
+                r_RxHxd += weights[f"{part}_bias"].astype(q.dtype)
+            return r_RxHxd[bucket(delta_N) + farthest]
 
-        key_NxHxd, query_NxHxd = projected("key_kernel"), projected("query_kernel")
-        content_to_position = by_distance_to_pairs(_dot("bihd,nhd->bhin", q, key_NxHxd))
+        key_NxHxd = projected("key", delta_N)
         # Rows are j here: delta(j, i) depends on i - j just as delta(i, j) does on j - i.
+        query_NxHxd = projected("query", -delta_N if released else delta_N)
+        content_to_position = by_distance_to_pairs(_dot("bihd,nhd->bhin", q, key_NxHxd))
         position_to_content = by_distance_to_pairs(_dot("bjhd,nhd->bhjn", k, query_NxHxd))
         return content_to_position + position_to_content.swapaxes(-1, -2)
 
     return Encoding(
         weights={"r": Weight((2 * farthest, D), ("distances", "embed"))},
-        layer_weights={"key_kernel": projection, "query_kernel": projection},
+        layer_weights=layer_weights,
         once=lambda weights, length: weights["r"],
+        scores=scores,
+    )
+
+
+@relative_encoding("transformer_xl")
+def transformer_xl(config: ModelConfig) -> Encoding:
+    """Transformer-XL (Dai et al., 2019), both ways, as XLNet has it.
+
+    (x_i W^Q + u)(x_j W^K)^T + (x_i W^Q + v)(R_{i-j} W^R)^T with sinusoidal R, sines first. The sum
+    of both is scaled as one product.
+    """
+    D, H, d = config.hidden_size, config.num_heads, config.head_size
+    bias = Weight((H, d), ("heads", "head_size"), zeros)
+
+    def once(weights: Weights, length: int) -> jax.Array:
+        angle_Nxh = np.arange(length - 1, -length, -1)[:, None] * 10000.0 ** -(
+            np.arange(0, D, 2) / D
+        )
+        return jnp.asarray(np.concatenate([np.sin(angle_Nxh), np.cos(angle_Nxh)], -1), jnp.float32)
+
+    def queries_keys(
+        once: Any, weights: Weights, q: jax.Array, k: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        return q + weights["u_bias"].astype(q.dtype), k
+
+    def scores(once: Any, weights: Weights, q: jax.Array, k: jax.Array) -> jax.Array:
+        R_NxHxd = jnp.tensordot(once.astype(q.dtype), weights["kernel"].astype(q.dtype), 1)
+        return by_distance_to_pairs(
+            _dot("bihd,nhd->bhin", q + weights["v_bias"].astype(q.dtype), R_NxHxd)
+        )
+
+    return Encoding(
+        layer_weights={
+            "kernel": Weight((D, H, d), ("embed", "heads", "head_size")),
+            "u_bias": bias,
+            "v_bias": bias,
+        },
+        once=once,
+        queries_keys=queries_keys,
         scores=scores,
     )
 

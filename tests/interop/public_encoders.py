@@ -1,0 +1,104 @@
+"""Small models of `transformers` with random weights that all matter, built without a network."""
+
+import functools
+
+import numpy as np
+import torch
+import transformers
+
+PAD, SEP = 1, 3
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+    "pad_token_id": PAD,
+}
+
+XLNET = {
+    "vocab_size": 60,
+    "d_model": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "d_inner": 48,
+    "pad_token_id": PAD,
+}
+DISENTANGLED = {
+    **SIZES,
+    "relative_attention": True,
+    "pos_att_type": "c2p|p2c",
+    "position_biased_input": False,
+    "max_relative_positions": 15,
+}
+
+MODELS = {
+    "bert": (transformers.BertForPreTraining, transformers.BertConfig(**SIZES)),
+    "roberta": (
+        transformers.RobertaForMaskedLM,
+        transformers.RobertaConfig(**SIZES, type_vocab_size=1, layer_norm_eps=1e-5),
+    ),
+    "electra": (
+        transformers.ElectraForMaskedLM,
+        transformers.ElectraConfig(**SIZES, embedding_size=16),
+    ),
+    "albert": (
+        transformers.AlbertForPreTraining,
+        transformers.AlbertConfig(**SIZES, embedding_size=16),
+    ),
+    "mpnet": (transformers.MPNetForMaskedLM, transformers.MPNetConfig(**SIZES)),
+    "deberta": (transformers.DebertaForMaskedLM, transformers.DebertaConfig(**DISENTANGLED)),
+    "deberta-v2": (
+        transformers.DebertaV2ForMaskedLM,
+        transformers.DebertaV2Config(**DISENTANGLED, type_vocab_size=2),
+    ),
+    "xlnet": (transformers.XLNetLMHeadModel, transformers.XLNetConfig(**XLNET)),
+    "deberta-v3": (
+        transformers.DebertaV2ForMaskedLM,
+        transformers.DebertaV2Config(
+            **DISENTANGLED, position_buckets=6, share_att_key=True, norm_rel_ebd="layer_norm"
+        ),
+    ),
+}
+
+
+@functools.cache
+def theirs(kind):
+    """The model of `transformers`."""
+    torch.manual_seed(0)
+    make, config = MODELS[kind]
+    config._attn_implementation = "eager"
+    model = make(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_scale = "norm" in name.lower() and name.endswith("weight")
+            parameter.copy_(is_scale + 0.3 * torch.randn_like(parameter))
+    return model
+
+
+def arrays(model):
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def rows():
+    """A pair and a single sentence with padding behind it: tokens, which are words, segments."""
+    tokens = np.random.default_rng(0).integers(4, 60, (2, 20))
+    tokens[0, [8, 19]] = SEP
+    tokens[1, 13], tokens[1, 14:] = SEP, PAD
+    segments = np.zeros_like(tokens)
+    segments[0, 9:] = 1
+    return tokens, tokens != PAD, segments
+
+
+def run(model, tokens, is_word, segments):
+    """All that `transformers` can tell of these rows."""
+    has_segments = getattr(model.config, "type_vocab_size", 0) > 1
+    with torch.no_grad():
+        return model(
+            input_ids=torch.tensor(tokens),
+            attention_mask=torch.tensor(is_word.astype(np.int64)),
+            output_hidden_states=True,
+            output_attentions=True,
+            **({"token_type_ids": torch.tensor(segments)} if has_segments else {}),
+        )

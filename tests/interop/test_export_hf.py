@@ -1,0 +1,58 @@
+"""BERT-A goes to `transformers` and gives the same numbers there."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.model.helpers import hidden_states, random_tokens, small_config, spread_model
+from tupe_jax.config import PositionConfig
+from tupe_jax.errors import UserError
+from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
+from tupe_jax.interop.hugging_face.importing import from_state_dict
+
+
+def test_transformers_reads_what_was_trained_here(tmp_path):
+    model = spread_model(small_config("bert_a", pooler=True))
+    write_files(model, b"our own", tmp_path)
+    assert (tmp_path / "vocabulary.model").read_bytes() == b"our own"
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path)
+    tokens = random_tokens()
+    is_word = tokens != 0
+    with torch.no_grad():
+        expected = theirs.eval()(
+            torch.tensor(tokens), torch.tensor(is_word), output_hidden_states=True
+        )
+    for ours, others in zip(hidden_states(model, tokens), expected.hidden_states, strict=True):
+        ours, others = np.asarray(ours)[is_word], others.numpy()[is_word]
+        np.testing.assert_allclose(ours, others, rtol=0, atol=1e-5 * abs(others).max())
+
+
+def test_what_goes_comes_back():
+    position = PositionConfig("added", "none", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, pooler=True, segments=2))
+    back = from_state_dict(*to_state_dict(model), sep_id=model.config.sep_id)
+    assert back.config == model.config
+    ours, theirs = arrays_of(model), arrays_of(back)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path])
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (small_config("tupe_a"), r"BERT-A only: position\.absolute='untied' should be 'added'"),
+        (small_config("bert_r"), r"position\.relative='t5' should be 'none'"),
+        (small_config("bert_a", share_layers=True), r"model\.share_layers=True should be False"),
+    ],
+)
+def test_other_models_are_refused_by_what_is_other(config, words):
+    with pytest.raises(UserError, match=words):
+        to_state_dict(spread_model(config))
+
+
+def test_a_head_is_not_dropped_silently():
+    with pytest.raises(UserError, match="the head 'cola' has no place there"):
+        to_state_dict(spread_model(small_config("bert_a"), heads={"cola": 2}))

@@ -1,0 +1,106 @@
+"""Texts are cut into the pieces that `transformers` cuts them into, whatever files there are."""
+
+import io
+
+import pytest
+import sentencepiece
+import tokenizers
+import transformers
+
+from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_vocabulary
+
+SIZE = 1000
+AWKWARD = [
+    "",
+    " ",
+    "The quick brown fox's jump, over 3.14 lazy dogs!",
+    "Ein Café in Zürich, naïve façade; Ångström, İstanbul",
+    "e\u0301 versus \u00e9, \ufb01ne \u2160\u00bd\uff21",
+    "\U0001f600 emoji \U0001f469\u200d\U0001f680 and \u2603\ufe0f",
+    "漢字とかな 한국어 中文abc",
+    "a" * 300 + " supercalifragilisticexpialidocious",
+    "tabs\tand\nnewlines \r\n  and   spaces ",
+    "zero\u200bwidth \x00null\ufffd \u00a0hard\u3000space",
+    "don't `quote' ``this'' [MASK] [SEP] <mask> </s> [unused3]",
+    "https://example.org/a_b?c=d&e=%20 user@example.org #tag $5.00",
+]
+CORPUS = [*AWKWARD[2:], "the quick brown fox jumps over the lazy dog " * 3]
+
+
+def wordpiece(folder, special):
+    words = sorted({word for text in CORPUS for word in text.lower().split()})[::2]
+    letters = sorted({letter for text in CORPUS for letter in text.lower() if letter.isprintable()})
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *words]
+    (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in dict.fromkeys(pieces)))
+
+
+def byte_level_bpe(folder, special):
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(CORPUS, vocab_size=400, special_tokens=special)
+    tokenizer.save_model(str(folder))
+
+
+def unigram(folder, special):
+    pad, cls, sep, mask, unk = special
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        vocab_size=170,
+        hard_vocab_limit=False,
+        pad_id=0,
+        pad_piece=pad,
+        unk_id=1,
+        unk_piece=unk,
+        bos_id=2,
+        bos_piece=cls,
+        eos_id=3,
+        eos_piece=sep,
+        control_symbols=[mask, "<s>", "</s>", "<eop>", "<eod>"],
+        minloglevel=2,
+    )
+    name = "spm.model" if "deberta" in folder.name else "spiece.model"
+    (folder / name).write_bytes(model.getvalue())
+
+
+FILES = {
+    "bert": (wordpiece, transformers.BertTokenizer),
+    "mpnet": (wordpiece, transformers.MPNetTokenizer),
+    "roberta": (byte_level_bpe, transformers.RobertaTokenizer),
+    "deberta": (byte_level_bpe, transformers.DebertaTokenizer),
+    "albert": (unigram, transformers.AlbertTokenizer),
+    "xlnet": (unigram, transformers.XLNetTokenizer),
+    "deberta-v2": (unigram, transformers.DebertaV2Tokenizer),
+}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def folder(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    make, _ = FILES[request.param]
+    kind = KINDS[request.param]
+    make(folder, [kind.pad, kind.cls, kind.sep, kind.mask, kind.unk])
+    return folder, request.param
+
+
+def assert_same_pieces(ours, theirs):
+    for text in AWKWARD:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
+    special = ours.special
+    assert set(special.ids) <= set(theirs.all_special_ids)
+    assert (special.pad_id, special.cls_id) == (theirs.pad_token_id, theirs.cls_token_id)
+    assert (special.sep_id, special.mask_id) == (theirs.sep_token_id, theirs.mask_token_id)
+
+
+def test_the_files_of_a_vocabulary(folder):
+    path, kind = folder
+    theirs = FILES[kind][1].from_pretrained(path)
+    assert_same_pieces(read_vocabulary(path, kind, SIZE), theirs)
+
+
+def test_a_saved_tokenizer(folder, tmp_path):
+    path, kind = folder
+    theirs = FILES[kind][1].from_pretrained(path)
+    theirs.save_pretrained(tmp_path)
+    assert (tmp_path / "tokenizer.json").exists()
+    assert_same_pieces(read_vocabulary(tmp_path, kind, SIZE), theirs)

@@ -1,0 +1,191 @@
+"""`tupe import-hf`: a downloaded folder becomes a model folder, or is refused in one line."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import transformers
+
+import tupe_jax
+from tests.finetune import tuning
+from tests.interop import public_encoders as public
+from tests.model.helpers import spread_model
+from tupe_jax import cli
+from tupe_jax.data.examples import Example
+from tupe_jax.errors import UserError
+from tupe_jax.finetune.trial import Trial
+from tupe_jax.inference.masked_words import encode_masked, fill_masks
+from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.interop.folder import save_folder
+from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
+from tupe_jax.pretrained import load_pretrained
+
+PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "the", "boat"]
+
+
+@pytest.fixture(scope="module")
+def downloaded(tmp_path_factory):
+    """A BERT with a head for masked words and one for sentence pairs, which we do not have."""
+    folder = tmp_path_factory.mktemp("downloaded") / "bert"
+    public.theirs("bert").save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES))
+    return folder
+
+
+def test_a_folder_is_loaded_as_it_is_and_after_import(downloaded, tmp_path, capsys):
+    assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
+    said = capsys.readouterr().out
+    assert "bert, 2 layers, 32 wide, 4 heads, 60 pieces" in said
+    assert "left out: cls.seq_relationship.weight" in said
+    direct, imported = load_pretrained(downloaded), load_pretrained(tmp_path / "ours")
+    assert direct.config == imported.config
+    assert direct.fingerprint == imported.fingerprint
+    for pretrained in (direct, imported):
+        assert pretrained.vocabulary.encode("The boat ab") == [7, 8, 5, 6]
+        assert pretrained.vocabulary.special.sep_id == public.SEP == pretrained.config.sep_id
+        assert list(pretrained.vocabulary.ordinary_ids) == [5, 6, 7, 8]
+        assert pretrained.vocabulary.decode([8]) == "boat"
+
+
+def test_a_torch_file_holds_the_same(downloaded, tmp_path):
+    shutil.copytree(downloaded, tmp_path / "old")
+    (tmp_path / "old/model.safetensors").unlink()
+    torch.save(public.theirs("bert").state_dict(), tmp_path / "old/pytorch_model.bin")
+    assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
+
+
+def test_one_call_loads_either(downloaded, tmp_path):
+    assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
+    for folder in (downloaded, tmp_path / "ours"):
+        assert tupe_jax.load(folder).vocabulary.encode("The boat") == [7, 8]
+
+
+def test_an_imported_bert_goes_back(downloaded, tmp_path):
+    out = tmp_path / "back"
+    assert cli.main(["export", str(downloaded), str(out), "--format=hf"]) == 0
+    assert sorted(file.name for file in out.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    assert load_pretrained(out).fingerprint == load_pretrained(downloaded).fingerprint
+    assert transformers.BertTokenizer.from_pretrained(out).tokenize("The boat") == ["the", "boat"]
+
+
+def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
+    other = tmp_path / "other"
+    save_folder(
+        spread_model(load_pretrained(downloaded).config),
+        other,
+        load_pretrained(downloaded).vocabulary_file,
+    )
+    arguments = ["--length=9", "--words=3", f"--out={tmp_path / 'out'}"]
+    assert cli.main(["analyze", str(downloaded), str(other), *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "n = 9 positions" in lines[0]
+    assert lines[1].split()[:5] == ["model", "positions", "layers", "symmetry", "locality"]
+    found = json.loads((tmp_path / "out/comparison.json").read_text())
+    for line, model in zip(lines[2:4], found["models"], strict=True):
+        name, encoding, layers, symmetry, locality, *_ = line.split()
+        assert (name, encoding, layers) == (model["name"], "added", "2")
+        assert float(symmetry) == round(100 * model["measures"]["symmetry"], 1)
+        assert float(locality) == round(100 * model["measures"]["locality"], 1)
+    ours = load_pretrained(downloaded)
+    words = choose_words(ours.vocabulary.ordinary_ids, 3)
+    expected = attention_among_identical_words(ours.model(), 9, words).measures_of_mean()
+    assert found["models"][0]["measures"] == expected
+    assert found["models"][1]["measures"] != expected
+
+
+def test_an_imported_model_is_fine_tuned_from_where_it_is(downloaded, tmp_path):
+    examples = [Example("the boat", ["a boat", "ab"][n % 2], n % 2) for n in range(8)]
+    config = replace(tuning.CONFIG, epochs=1, batch_size=8, length=16)
+    task, hardly = tuning.own_task(("no", "yes"), examples), Trial(1e-9, 0)
+    tuning.tune(downloaded, task, tmp_path, [hardly], config)
+    tuned, imported = load_pretrained(tmp_path), load_pretrained(downloaded)
+    assert tuned.classification_heads == {"own": 2}
+    assert tuned.vocabulary.encode("The boat") == [7, 8]
+    for path, array in imported.params.items():
+        np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
+
+
+def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match=r"pip install 'tupe_jax\[hugging-face\]'"):
+        load_pretrained(downloaded)
+
+
+def test_masks_are_filled_by_an_imported_model(downloaded):
+    pretrained = load_pretrained(downloaded)
+    vocabulary = pretrained.vocabulary
+    assert encode_masked(vocabulary, "the [MASK] boat") == [7, 4, 8]
+    (filled,) = fill_masks(pretrained.model(), vocabulary, ["the [MASK]"], top_k=9)
+    guesses = {(guess.piece, guess.starts_word) for guess in filled.guesses[0]}
+    assert guesses == {("a", True), ("b", False), ("the", True), ("boat", True)}
+
+
+def test_names_of_before_2019_are_understood():
+    model = public.theirs("bert")
+    state = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): array
+        for name, array in public.arrays(model).items()
+    }
+    assert sum("gamma" in name for name in state) == 6
+    new = from_state_dict(model.config.to_dict(), public.arrays(model), sep_id=3)
+    old = from_state_dict(model.config.to_dict(), state, sep_id=3)
+    for ours, others in zip(arrays_of(new).values(), arrays_of(old).values(), strict=True):
+        np.testing.assert_array_equal(ours, others)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "bart"}, "unknown model_type in .*config.json 'bart'.*; known: bert"),
+        ({"hidden_act": "mish"}, "config.json: hidden_act='mish' is not supported, only 'gelu'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"is_decoder": True}, "is_decoder=True is not supported, only False"),
+        ({"hidden_size": None}, "has no 'hidden_size'"),
+        ({"num_attention_heads": "four"}, "num_attention_heads='four' should be a whole number"),
+        ({"intermediate_size": 50}, r"has shape \[48, 32\]; .* ask for \[50, 32\]"),
+        ({"num_hidden_layers": 3}, "lacks encoder.layer.2.attention.output.LayerNorm.bias"),
+        ({"vocab_size": 8}, "tokenizer has 9 pieces, but the model 8"),
+        ({"pad_token_id": 0}, r"pads with token 0, but \[PAD\] is 1"),
+    ],
+)
+def test_what_cannot_be_followed_is_named(downloaded, tmp_path, changes, words):
+    shutil.copytree(downloaded, tmp_path / "odd")
+    config = json.loads((downloaded / "config.json").read_text())
+    (tmp_path / "odd/config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(UserError, match=words):
+        load_pretrained(tmp_path / "odd")
+
+
+def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):
+    shutil.copytree(downloaded, tmp_path / "odd")
+    weights = tmp_path / "odd/model.safetensors"
+    arrays = safetensors.numpy.load_file(weights)
+    safetensors.numpy.save_file({**arrays, "bert.adapter.weight": np.zeros(3)}, weights)
+    with pytest.raises(UserError, match=r"has an array we do not know, adapter\.weight"):
+        load_pretrained(tmp_path / "odd")
+    untied = arrays["bert.embeddings.word_embeddings.weight"] + 1
+    safetensors.numpy.save_file({**arrays, "cls.predictions.decoder.weight": untied}, weights)
+    with pytest.raises(UserError, match=r"decoder\.weight differs from .*word_embeddings"):
+        load_pretrained(tmp_path / "odd")
+    weights.write_bytes(weights.read_bytes()[:99])
+    with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
+        load_pretrained(tmp_path / "odd")
+    weights.unlink()
+    with pytest.raises(UserError, match=r"no weights: neither model\.safetensors nor pytorch"):
+        load_pretrained(tmp_path / "odd")
+    (tmp_path / "odd/vocab.txt").unlink()
+    with pytest.raises(UserError, match=r"has no tokenizer: none of tokenizer\.json, vocab\.txt"):
+        load_pretrained(tmp_path / "odd")

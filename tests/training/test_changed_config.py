@@ -1,0 +1,24 @@
+"""A run goes on with the settings it was begun with, those included that were not there then."""
+
+from dataclasses import asdict
+
+import pytest
+
+from tupe_jax.config import Config, ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.training.changed_config import check_unchanged
+
+
+def test_a_setting_that_came_later_was_at_its_default():
+    saved = asdict(Config())
+    del saved["model"]["segments"], saved["model"]["position"]["decay_left"]
+    check_unchanged(saved, asdict(Config()))
+    with pytest.raises(UserError, match=r"other settings: model\.segments was 0, now 2\."):
+        check_unchanged(saved, asdict(Config(model=ModelConfig(segments=2))))
+
+
+def test_a_setting_that_is_gone_is_named():
+    saved = asdict(Config())
+    saved["model"]["rainbow"] = True
+    with pytest.raises(UserError, match=r"model\.rainbow was True, now None"):
+        check_unchanged(saved, asdict(Config()))

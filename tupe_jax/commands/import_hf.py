@@ -1,0 +1,30 @@
+"""Turn a public encoder in Hugging Face's layout into a model folder with its vocabulary.
+
+  tupe import-hf bert-base-uncased/ bert/
+
+The folder has config.json, the weights (model.safetensors, or pytorch_model.bin, which needs
+PyTorch) and the tokenizer's files. What this makes can be analysed and fine-tuned like our own.
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a downloaded model")
+    parser.add_argument("out", type=Path, help="the folder to write; must not exist")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.interop.folder import save_folder
+    from tupe_jax.interop.hugging_face.importing import from_folder
+
+    imported = from_folder(arguments.folder)
+    save_folder(imported.model, arguments.out, imported.vocabulary.content)
+    config = imported.model.config
+    print(
+        f"{arguments.out}: {imported.model_type}, {config.num_layers} layers, "
+        f"{config.hidden_size} wide, {config.num_heads} heads, {config.vocab_size} pieces"
+    )
+    for name in imported.left_out:
+        print(f"left out: {name}")

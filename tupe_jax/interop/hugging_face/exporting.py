@@ -1,0 +1,94 @@
+"""BERT-A for Hugging Face's `transformers`: the one of our encoders that it holds exactly."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.errors import UserError
+from tupe_jax.interop.arrays import Array, arrays_of, classification_heads_of
+from tupe_jax.interop.folder import VOCABULARY, vocabulary_name
+from tupe_jax.interop.hugging_face import files, names
+from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
+from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER
+from tupe_jax.model.heads import MaskedLM
+
+SEGMENTS = "embeddings.token_type_embeddings.weight"
+
+
+def write_files(model: MaskedLM, vocabulary: bytes, folder: Path) -> None:
+    """Write config, weights and the vocabulary (its file's content) to a folder that is there.
+
+    `BertForMaskedLM.from_pretrained` reads the first two. An imported vocabulary is a tokenizer
+    again there; our own lies beside them as it is: nothing in `transformers` reads it.
+    """
+    config, state = to_state_dict(model)
+    (folder / files.SETTINGS).write_text(json.dumps(config, indent=2) + "\n")
+    safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
+    if vocabulary_name(vocabulary) == VOCABULARY:
+        (folder / VOCABULARY).write_bytes(vocabulary)
+    else:
+        tokenizer = json.dumps(json.loads(vocabulary)["tokenizer"], ensure_ascii=False)
+        (folder / TOKENIZER).write_text(tokenizer, encoding="utf-8")
+
+
+def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The content of `config.json`, and the arrays by the names of `BertForMaskedLM`."""
+    config = model.config
+    _check_is_bert(config)
+    if heads := classification_heads_of(model):
+        raise UserError(
+            f"the head {next(iter(heads))!r} has no place there: export the model alone"
+        )
+    table, arrays = names.BERT, arrays_of(model)
+    state = {place.name: place.read(arrays) for place in names.places(table, config)}
+    # There is always a segment there, and nothing may come of it.
+    state.setdefault(SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
+    whole = {
+        name if name.startswith("cls.") else f"{table.prefix}{name}": array
+        for name, array in state.items()
+    }
+    return _settings(config), whole
+
+
+def _settings(config: ModelConfig) -> dict[str, Any]:
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
+    return {
+        "architectures": ["BertForMaskedLM" if config.masked_word_head else "BertModel"],
+        "model_type": "bert",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_size,
+        "hidden_act": activation,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "classifier_dropout": config.classifier_dropout,
+        "max_position_embeddings": config.position.max_length,
+        "type_vocab_size": max(config.segments, 1),
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": config.pad_id,
+        "tie_word_embeddings": True,
+    }
+
+
+def _check_is_bert(config: ModelConfig) -> None:
+    position = config.position
+    odd = {
+        "position.absolute": (position.absolute, "added"),
+        "position.relative": (position.relative, "none"),
+        "position.untie_cls": (position.untie_cls, False),
+        "model.embedding_size": (config.embedding_size, 0),
+        "model.embedding_norm": (config.embedding_norm, True),
+        "model.share_layers": (config.share_layers, False),
+        "model.pre_layer_norm": (config.pre_layer_norm, False),
+    }
+    for name, (value, wanted) in odd.items():
+        if value != wanted:
+            raise UserError(
+                f"Hugging Face's format holds BERT-A only: {name}={value!r} should be {wanted!r}"
+            )

@@ -1,0 +1,210 @@
+"""The names that each model type gives to the arrays of the one encoder."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.interop.places import Layout, Place, linear, norm
+
+
+@dataclass(frozen=True)
+class Names:
+    """One model type's. A name that is empty has no place in it."""
+
+    layer: str
+    """Of layer {}; the names up to `mlp_norm` follow it."""
+    query: str
+    key: str
+    value: str
+    output: str
+    attention_norm: str
+    mlp_in: str
+    mlp_out: str
+    mlp_norm: str
+
+    head_dense: str
+    """Of the head for masked words."""
+    head_norm: str
+    head_bias: str
+    head_copies: Mapping[str, str]
+    """Arrays that are tied to others, by their names."""
+
+    prefix: str
+    """That the encoder's names have beside a head."""
+    words: str = "embeddings.word_embeddings.weight"
+    positions: str = "embeddings.position_embeddings.weight"
+    embedding_projection: str = ""
+    relative_table: str = ""
+    layer_positions: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
+    """A layer's own position weights, by the names that we and they have for them."""
+    pooler: str = "pooler.dense"
+    unused: tuple[str, ...] = ()
+    """Beginnings of names: heads of other objectives, and what follows from the sizes."""
+
+
+BERT = Names(
+    prefix="bert.",
+    layer="encoder.layer.{}",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    output="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    mlp_in="intermediate.dense",
+    mlp_out="output.dense",
+    mlp_norm="output.LayerNorm",
+    head_dense="cls.predictions.transform.dense",
+    head_norm="cls.predictions.transform.LayerNorm",
+    head_bias="cls.predictions.bias",
+    head_copies={
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    unused=("embeddings.position_ids", "embeddings.token_type_ids", "cls.seq_relationship."),
+)
+
+ROBERTA = replace(
+    BERT,
+    prefix="roberta.",
+    head_dense="lm_head.dense",
+    head_norm="lm_head.layer_norm",
+    head_bias="lm_head.bias",
+    head_copies={
+        "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+)
+
+ELECTRA = replace(
+    BERT,
+    prefix="electra.",
+    embedding_projection="embeddings_project",
+    head_dense="generator_predictions.dense",
+    head_norm="generator_predictions.LayerNorm",
+    head_bias="generator_lm_head.bias",
+    head_copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
+    unused=("embeddings.position_ids", "discriminator_predictions."),
+)
+
+MPNET = replace(
+    ROBERTA,
+    prefix="mpnet.",
+    query="attention.attn.q",
+    key="attention.attn.k",
+    value="attention.attn.v",
+    output="attention.attn.o",
+    attention_norm="attention.LayerNorm",
+    relative_table="encoder.relative_attention_bias.weight",
+)
+
+ALBERT = replace(
+    BERT,
+    prefix="albert.",
+    layer="encoder.albert_layer_groups.{}.albert_layers.0",
+    query="attention.query",
+    key="attention.key",
+    value="attention.value",
+    output="attention.dense",
+    attention_norm="attention.LayerNorm",
+    mlp_in="ffn",
+    mlp_out="ffn_output",
+    mlp_norm="full_layer_layer_norm",
+    embedding_projection="encoder.embedding_hidden_mapping_in",
+    pooler="pooler",
+    head_dense="predictions.dense",
+    head_norm="predictions.LayerNorm",
+    head_bias="predictions.bias",
+    head_copies={
+        "predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+    unused=("embeddings.position_ids", "embeddings.token_type_ids", "sop_classifier."),
+)
+
+
+DEBERTA = replace(  # version 1 in these pieces, too
+    BERT,
+    prefix="deberta.",
+    query="attention.self.query_proj",
+    key="attention.self.key_proj",
+    value="attention.self.value_proj",
+    relative_table="encoder.rel_embeddings.weight",
+    layer_positions={
+        "key_kernel": ("attention.self.pos_key_proj.weight", "kernel"),
+        "key_bias": ("attention.self.pos_key_proj.bias", "vector"),
+        "query_kernel": ("attention.self.pos_query_proj.weight", "kernel"),
+        "query_bias": ("attention.self.pos_query_proj.bias", "vector"),
+    },
+    pooler="",  # that of a classifier, with an activation of its own
+    unused=("embeddings.position_ids", "pooler.", "classifier.", "lm_predictions.", "mask_pred"),
+)
+
+
+XLNET = replace(
+    BERT,
+    prefix="transformer.",
+    words="word_embedding.weight",
+    layer="layer.{}",
+    query="rel_attn.q",
+    key="rel_attn.k",
+    value="rel_attn.v",
+    output="rel_attn.o",
+    attention_norm="rel_attn.layer_norm",
+    mlp_in="ff.layer_1",
+    mlp_out="ff.layer_2",
+    mlp_norm="ff.layer_norm",
+    layer_positions={
+        "kernel": ("rel_attn.r", "same"),
+        "u_bias": ("rel_attn.r_w_bias", "same"),
+        "v_bias": ("rel_attn.r_r_bias", "same"),
+    },
+    pooler="",
+    unused=("mask_emb", "lm_loss.", "sequence_summary.", "logits_proj."),
+)
+
+
+def places(names: Names, config: ModelConfig) -> Iterator[Place]:
+    """All arrays of a model of this type and config."""
+    encoder, head = "encoder", "masked_word_head"
+    yield Place(names.words, (encoder, "word_embedding"), "same")
+    if config.position.absolute == "added":
+        table = (encoder, "positions", "absolute", "table")
+        yield Place(names.positions, table, "same")
+    if config.segments:
+        segments = "embeddings.token_type_embeddings.weight"
+        yield Place(segments, (encoder, "segment_embedding"), "same")
+    if config.embedding_norm:
+        yield from norm("embeddings.LayerNorm", encoder, "embedding_norm")
+    if config.embedding_size:
+        yield from linear(names.embedding_projection, encoder, "embedding_projection")
+    if names.relative_table:
+        ours = "table" if config.position.relative == "t5" else "r"
+        yield Place(names.relative_table, (encoder, "positions", "relative", ours), "same")
+    for i in range(1 if config.share_layers else config.num_layers):
+        yield from _layer(names, i)
+    if config.pooler:
+        yield from linear(names.pooler, "pooler", "dense")
+    if config.masked_word_head:
+        yield from linear(names.head_dense, head, "dense")
+        yield from norm(names.head_norm, head, "norm")
+        yield Place(names.head_bias, (head, "bias"), "same")
+
+
+def _layer(names: Names, i: int) -> Iterator[Place]:
+    def name(part: str) -> str:
+        return f"{names.layer.format(i)}.{part}"
+
+    layers, this = ("encoder", "layers"), (i,)
+    attention = (*layers, "attention")
+    for n, part in enumerate((names.query, names.key, names.value)):
+        projection = (*attention, "query_key_value")
+        kernel_index = (i, slice(None), n)
+        yield Place(f"{name(part)}.weight", (*projection, "kernel"), "kernel", kernel_index)
+        yield Place(f"{name(part)}.bias", (*projection, "bias"), "vector", (i, n))
+    for ours, (part, layout) in names.layer_positions.items():
+        yield Place(name(part), (*attention, "positions", "relative", ours), layout, this)
+    yield from linear(name(names.output), *attention, "output", layout="merge", index=this)
+    yield from norm(name(names.attention_norm), *layers, "attention_norm", index=this)
+    yield from linear(name(names.mlp_in), *layers, "mlp_in", index=this)
+    yield from linear(name(names.mlp_out), *layers, "mlp_out", index=this)
+    yield from norm(name(names.mlp_norm), *layers, "mlp_norm", index=this)

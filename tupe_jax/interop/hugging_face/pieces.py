@@ -1,0 +1,77 @@
+"""Arrays that DeBERTa and XLNet cut in another way than the rest do."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.interop.arrays import Array
+from tupe_jax.interop.hugging_face.settings import Settings
+
+RELATIVE = "encoder.rel_embeddings.weight"
+
+
+def deberta(
+    state: Mapping[str, Array], settings: Settings, config: ModelConfig
+) -> dict[str, Array]:
+    """Version 1: queries, keys and values apart; biases of zero where it has none."""
+    pieces = dict(state)
+    nothing_D = np.zeros(config.hidden_size, np.float32)
+    for attention in _attentions(config):
+        weight_HxNxdxD = pieces.pop(f"{attention}.in_proj.weight").reshape(
+            config.num_heads, 3, config.head_size, -1
+        )
+        for n, (part, bias) in enumerate((("query", "q_bias"), ("key", ""), ("value", "v_bias"))):
+            projection = f"{attention}.{part}_proj"
+            pieces[f"{projection}.weight"] = weight_HxNxdxD[:, n].reshape(config.hidden_size, -1)
+            pieces[f"{projection}.bias"] = pieces.pop(f"{attention}.{bias}", nothing_D)
+        for old, new in (("pos_proj", "pos_key_proj"), ("pos_q_proj", "pos_query_proj")):
+            for kind in ("weight", "bias"):
+                name = f"{attention}.{old}.{kind}"
+                if name in pieces:
+                    pieces[f"{attention}.{new}.{kind}"] = pieces.pop(name)
+        pieces[f"{attention}.pos_key_proj.bias"] = nothing_D
+    return pieces
+
+
+def deberta_v2(
+    state: Mapping[str, Array], settings: Settings, config: ModelConfig
+) -> dict[str, Array]:
+    """Versions 2 and 3: r after its LayerNorm; a position projection even where the words' serves.
+
+    The numbers are theirs. Fine-tuning moves the parts one by one, where theirs are tied.
+    """
+    pieces = dict(state)
+    if settings.get("norm_rel_ebd", "none") == "layer_norm":
+        scale_D, bias_D = (pieces.pop(f"encoder.LayerNorm.{kind}") for kind in ("weight", "bias"))
+        r_RxD = pieces[RELATIVE]
+        centred = r_RxD - r_RxD.mean(-1, keepdims=True)
+        deviation = np.sqrt(np.square(centred).mean(-1, keepdims=True) + config.layer_norm_eps)
+        pieces[RELATIVE] = centred / deviation * scale_D + bias_D
+    if settings.get("share_att_key", False):
+        for attention in _attentions(config):
+            for part in ("query", "key"):
+                for kind in ("weight", "bias"):
+                    words = pieces[f"{attention}.{part}_proj.{kind}"]
+                    pieces[f"{attention}.pos_{part}_proj.{kind}"] = words
+    return pieces
+
+
+def xlnet(state: Mapping[str, Array], settings: Settings, config: ModelConfig) -> dict[str, Array]:
+    """Projections as matrices, without a bias; no segments, as in a call without token types."""
+    pieces = dict(state)
+    nothing_D = np.zeros(config.hidden_size, np.float32)
+    for i in range(config.num_layers):
+        attention = f"layer.{i}.rel_attn"
+        for part in "qkvo":
+            matrix_DxF = pieces.pop(f"{attention}.{part}").reshape(config.hidden_size, -1)
+            # The output's first axis is the output, the others' is the input.
+            pieces[f"{attention}.{part}.weight"] = matrix_DxF if part == "o" else matrix_DxF.T
+            pieces[f"{attention}.{part}.bias"] = nothing_D
+        for part in ("r_s_bias", "seg_embed"):
+            del pieces[f"{attention}.{part}"]
+    return pieces
+
+
+def _attentions(config: ModelConfig) -> list[str]:
+    return [f"encoder.layer.{i}.attention.self" for i in range(config.num_layers)]

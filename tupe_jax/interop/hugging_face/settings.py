@@ -1,0 +1,235 @@
+"""`config.json` of a model type -> ModelConfig. What we could not follow exactly is refused."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tupe_jax.config import Activation, ModelConfig, PositionConfig
+from tupe_jax.errors import UserError
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A `config.json`, with the values that a model type has where the file is silent."""
+
+    values: Mapping[str, Any]
+    source: str
+    """Named in complaints."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.values.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise UserError(f"{self.source} has no {name!r}")
+        return value
+
+    def number(self, name: str, default: int | None = None) -> int:
+        value = self.get(name, default)
+        if type(value) is not int:
+            raise UserError(f"{self.source}: {name}={value!r} should be a whole number")
+        return value
+
+    def require(self, name: str, *allowed: Any) -> None:
+        """Refuse a value that is not one of these; the first is that of a silent file."""
+        value = self.values.get(name, allowed[0])
+        if value not in allowed:
+            known = " or ".join(repr(one) for one in allowed)
+            raise UserError(f"{self.source}: {name}={value!r} is not supported, only {known}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the other files of the folder tell."""
+
+    pooler: bool
+    masked_word_head: bool
+    sep_id: int
+
+
+def bert(settings: Settings, found: Found) -> ModelConfig:
+    """BERT, and what is built alike: StructBERT, MiniLM."""
+    return _encoder(settings, found, _added(settings), segments=_segments(settings))
+
+
+def roberta(settings: Settings, found: Found) -> ModelConfig:
+    """Its head for masked words has the exact GELU whatever the layers have."""
+    settings.require("hidden_act", "gelu")
+    pad_id = settings.number("pad_token_id", 1)
+    position = _added(settings, offset=pad_id + 1)
+    return _encoder(settings, found, position, pad_id=pad_id, segments=_segments(settings))
+
+
+def electra(settings: Settings, found: Found) -> ModelConfig:
+    if found.masked_word_head:
+        settings.require("hidden_act", "gelu")
+    size = settings.number("embedding_size", 128)
+    return _encoder(
+        settings,
+        found,
+        _added(settings),
+        segments=_segments(settings),
+        embedding_size=0 if size == settings.number("hidden_size") else size,
+    )
+
+
+def albert(settings: Settings, found: Found) -> ModelConfig:
+    settings.require("num_hidden_groups", 1)
+    settings.require("inner_group_num", 1)
+    return _encoder(
+        settings,
+        found,
+        _added(settings),
+        default_activation="gelu_new",
+        default_dropout=0.0,
+        segments=_segments(settings),
+        embedding_size=settings.number("embedding_size", 128),
+        share_layers=True,
+    )
+
+
+def mpnet(settings: Settings, found: Found) -> ModelConfig:
+    """Positions added at the input, and T5's bias with its 32 buckets up to distance 128."""
+    settings.require("hidden_act", "gelu")
+    settings.require("relative_attention_num_buckets", 32)
+    # It takes its positions to begin after token 1, and pads with it, whatever is set.
+    settings.require("pad_token_id", 1)
+    position = _added(settings, offset=2, relative="t5", relative_bins=32, max_distance=128)
+    return _encoder(settings, found, position, pad_id=1)
+
+
+def deberta(settings: Settings, found: Found) -> ModelConfig:
+    """Version 1."""
+    settings.require("talking_head", False)
+    return _disentangled(settings, found, buckets=-1)
+
+
+def deberta_v2(settings: Settings, found: Found) -> ModelConfig:
+    """Versions 2 and 3."""
+    settings.require("conv_kernel_size", 0, None)
+    settings.require("norm_rel_ebd", "none", "layer_norm")
+    return _disentangled(settings, found, buckets=settings.number("position_buckets", -1))
+
+
+def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig:
+    settings.require("relative_attention", True)
+    terms = settings.get("pos_att_type")
+    listed = terms.split("|") if isinstance(terms, str) else terms
+    if sorted(part.strip().lower() for part in listed) != ["c2p", "p2c"]:
+        settings.require("pos_att_type", "c2p|p2c")
+    for name in ("embedding_size", "attention_head_size"):
+        settings.require(name, None)
+    longest = settings.number("max_position_embeddings", 512)
+    farthest = settings.number("max_relative_positions", -1)
+    farthest = longest if farthest < 1 else farthest
+    position = PositionConfig(
+        absolute="added" if settings.get("position_biased_input", True) else "none",
+        relative="deberta_released",
+        untie_cls=False,
+        max_length=longest,
+        relative_bins=farthest if buckets < 1 else buckets,
+        max_distance=farthest,
+    )
+    segments = settings.number("type_vocab_size", 0)
+    return _encoder(settings, found, position, default_eps=1e-7, segments=segments)
+
+
+def xlnet(settings: Settings, found: Found) -> ModelConfig:
+    """Used as an encoder: all words see each other, and nothing is remembered.
+
+    Our rows begin with [CLS], its own end with it: to relative positions that is not the same.
+    """
+    settings.require("attn_type", "bi")
+    settings.require("bi_data", False)
+    settings.require("clamp_len", -1)
+    settings.require("same_length", False)
+    settings.require("untie_r", True)
+    usual = {
+        "hidden_size": settings.number("d_model"),
+        "num_hidden_layers": settings.number("n_layer"),
+        "num_attention_heads": settings.number("n_head"),
+        "intermediate_size": settings.number("d_inner"),
+        "hidden_act": settings.get("ff_activation", "gelu"),
+        "hidden_dropout_prob": settings.get("dropout", 0.1),
+        "attention_probs_dropout_prob": settings.get("dropout", 0.1),
+    }
+    settings.require("d_head", usual["hidden_size"] // usual["num_attention_heads"], None)
+    position = PositionConfig(absolute="none", relative="transformer_xl", untie_cls=False)
+    return _encoder(
+        Settings({**settings.values, **usual}, settings.source),
+        found,
+        position,
+        pad_id=settings.number("pad_token_id", 5),
+        embedding_norm=False,
+    )
+
+
+def _added(settings: Settings, offset: int = 0, **relative: Any) -> PositionConfig:
+    """Learned positions at the input; the first `offset` rows of the table belong to no word."""
+    settings.require("position_embedding_type", "absolute")
+    return PositionConfig(
+        absolute="added",
+        untie_cls=False,
+        max_length=settings.number("max_position_embeddings", 512) - offset,
+        **{"relative": "none", **relative},
+    )
+
+
+def _segments(settings: Settings) -> int:
+    return settings.number("type_vocab_size", 2)
+
+
+def _encoder(
+    settings: Settings,
+    found: Found,
+    position: PositionConfig,
+    *,
+    pad_id: int | None = None,
+    default_activation: str = "gelu",
+    default_dropout: float = 0.1,
+    default_eps: float = 1e-12,
+    **others: Any,
+) -> ModelConfig:
+    """What all types call alike."""
+    settings.require("is_decoder", False)
+    settings.require("add_cross_attention", False)
+    activation = settings.get("hidden_act", default_activation)
+    if activation not in ACTIVATIONS:
+        settings.require("hidden_act", *ACTIVATIONS)
+    dropout = float(settings.get("hidden_dropout_prob", default_dropout))
+    return ModelConfig(
+        vocab_size=settings.number("vocab_size"),
+        hidden_size=settings.number("hidden_size"),
+        num_layers=settings.number("num_hidden_layers"),
+        num_heads=settings.number("num_attention_heads"),
+        mlp_size=settings.number("intermediate_size"),
+        layer_norm_eps=float(settings.get("layer_norm_eps", default_eps)),
+        dropout=dropout,
+        attention_dropout=float(settings.get("attention_probs_dropout_prob", default_dropout)),
+        classifier_dropout=float(settings.get("classifier_dropout", dropout)),
+        activation=ACTIVATIONS[activation],
+        pad_id=settings.number("pad_token_id", 0) if pad_id is None else pad_id,
+        sep_id=found.sep_id,
+        masked_word_head=found.masked_word_head,
+        pooler=found.pooler,
+        position=position,
+        **others,
+    )
+
+
+CONFIGS: Mapping[str, Callable[[Settings, Found], ModelConfig]] = {
+    "bert": bert,
+    "roberta": roberta,
+    "electra": electra,
+    "albert": albert,
+    "mpnet": mpnet,
+    "deberta": deberta,
+    "deberta-v2": deberta_v2,
+    "xlnet": xlnet,
+}

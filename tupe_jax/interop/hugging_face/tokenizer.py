@@ -1,0 +1,205 @@
+"""The tokenizer in a folder of Hugging Face's layout, from whichever files it has."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tupe_jax.data.tokenizer_vocabulary import TokenizerVocabulary, library
+from tupe_jax.errors import UserError
+from tupe_jax.special_tokens import SpecialTokens
+
+TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
+BPE = ("vocab.json", "merges.txt")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the files may leave unsaid: how a model type writes its special pieces."""
+
+    pad: str
+    cls: str
+    sep: str
+    mask: str
+    unk: str
+    pair_separators: int = 1
+    """[SEP] between the texts of a pair."""
+    lower_case: bool = False
+    mask_takes_space: bool = False
+    """The space before it, like a word."""
+    keeps_spaces: bool = False
+    """To SentencePiece a text is one word."""
+
+
+_BERT = Kind("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", lower_case=True)
+_ROBERTA = Kind("<pad>", "<s>", "</s>", "<mask>", "<unk>", pair_separators=2)
+
+KINDS: Mapping[str, Kind] = {
+    "bert": _BERT,
+    "electra": _BERT,
+    "roberta": _ROBERTA,
+    "mpnet": replace(_ROBERTA, unk="[UNK]", lower_case=True, mask_takes_space=True),
+    "deberta": replace(_BERT, lower_case=False),
+    "deberta-v2": replace(_BERT, lower_case=False, keeps_spaces=True),
+    "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
+    "xlnet": Kind("<pad>", "<cls>", "<sep>", "<mask>", "<unk>", mask_takes_space=True),
+}
+
+
+def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabulary:
+    """The tokenizer of a model of `size` rows, with the ids of its special pieces."""
+    kind = KINDS[model_type]
+    settings = {
+        **_json(folder / "special_tokens_map.json"),
+        **_json(folder / "tokenizer_config.json"),
+    }
+    written = {name: _written(settings.get(f"{name}_token"), kind, name) for name in _NAMES}
+    tokenizer = _tokenizer(folder, kind, settings, written)
+    ids = {name: tokenizer.token_to_id(text) for name, text in written.items()}
+    for name, number in ids.items():
+        if number is None:
+            raise UserError(f"{folder}: its tokenizer has no {name} piece {written[name]!r}")
+    if tokenizer.get_vocab_size() > size:
+        raise UserError(
+            f"{folder}: its tokenizer has {tokenizer.get_vocab_size()} pieces, but the model {size}"
+        )
+    special = SpecialTokens(**{f"{name}_id": number for name, number in ids.items()})
+    return TokenizerVocabulary(folder, special, kind.pair_separators, size, tokenizer)
+
+
+_NAMES = ("pad", "cls", "sep", "mask", "unk")
+
+
+def _written(setting: Any, kind: Kind, name: str) -> str:
+    """A special piece as text; files before 2024 wrap it in its properties."""
+    setting = setting.get("content") if isinstance(setting, Mapping) else setting
+    return str(setting or getattr(kind, name))
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON: {error}") from None
+    return found
+
+
+def _tokenizer(
+    folder: Path, kind: Kind, settings: Mapping[str, Any], written: Mapping[str, str]
+) -> Any:
+    tokenizers = library()
+    if (folder / TOKENIZER).exists():
+        try:
+            tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+        except Exception as error:  # the library raises nothing more special
+            raise UserError(f"{folder / TOKENIZER} cannot be read: {error}") from None
+    elif (folder / WORDPIECE).exists():
+        tokenizer = _wordpiece(folder / WORDPIECE, kind, settings, written["unk"])
+    elif all((folder / name).exists() for name in BPE):
+        tokenizer = _byte_level_bpe(folder, settings)
+    elif models := [folder / name for name in SENTENCEPIECE if (folder / name).exists()]:
+        tokenizer = _unigram(models[0], kind, settings)
+    else:
+        raise UserError(
+            f"{folder} has no tokenizer: none of {TOKENIZER}, {WORDPIECE}, {' with '.join(BPE)}, "
+            f"{', '.join(SENTENCEPIECE)}"
+        )
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    tokenizer.add_special_tokens(
+        [
+            tokenizers.AddedToken(
+                text, normalized=False, lstrip=name == "mask" and kind.mask_takes_space
+            )
+            for name, text in written.items()
+            if text not in known
+        ]
+    )
+    return tokenizer
+
+
+def _wordpiece(file: Path, kind: Kind, settings: Mapping[str, Any], unk: str) -> Any:
+    tokenizers = library()
+    pieces = file.read_text(encoding="utf-8").split("\n")
+    numbered = {piece: i for i, piece in enumerate(pieces) if piece}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbered, unk_token=unk))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", kind.lower_case),
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    return tokenizer
+
+
+def _byte_level_bpe(folder: Path, settings: Mapping[str, Any]) -> Any:
+    tokenizers = library()
+    vocabulary, merges = (str(folder / name) for name in BPE)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocabulary, merges))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=settings.get("add_prefix_space", False)
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return tokenizer
+
+
+def _unigram(file: Path, kind: Kind, settings: Mapping[str, Any]) -> Any:
+    tokenizers = library()
+    model = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
+    model.ParseFromString(file.read_bytes())
+    if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
+        raise UserError(f"{file} is not a unigram model of SentencePiece")
+    scores = [(piece.piece, piece.score) for piece in model.pieces]
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.Unigram(scores, model.trainer_spec.unk_id, byte_fallback=False)
+    )
+    lower_case = settings.get("do_lower_case", kind.lower_case)
+    characters = model.normalizer_spec.precompiled_charsmap
+    if kind.keeps_spaces:
+        tokenizer.normalizer = _light_normalizer(lower_case)
+        split = [tokenizers.pre_tokenizers.Punctuation()] * settings.get("split_by_punct", False)
+    else:
+        accents = settings.get("keep_accents", False)
+        tokenizer.normalizer = _normalizer(lower_case, accents, characters)
+        split = [tokenizers.pre_tokenizers.WhitespaceSplit()]
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [*split, tokenizers.pre_tokenizers.Metaspace()]
+    )
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    for piece in model.pieces:
+        if piece.type in (piece.CONTROL, piece.USER_DEFINED):
+            token = tokenizers.AddedToken(piece.piece, normalized=False)
+            (tokenizer.add_special_tokens if piece.type == piece.CONTROL else tokenizer.add_tokens)(
+                [token]
+            )
+    return tokenizer
+
+
+def _normalizer(lower_case: bool, keep_accents: bool, characters: bytes) -> Any:
+    """ALBERT's and XLNet's: quotes, accents and case before SentencePiece's own table."""
+    normalizers = library().normalizers
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if lower_case:
+        steps.append(normalizers.Lowercase())
+    if characters:
+        steps.append(normalizers.Precompiled(characters))
+    return normalizers.Sequence(steps)
+
+
+def _light_normalizer(lower_case: bool) -> Any:
+    """DeBERTa's from version 2 on."""
+    tokenizers = library()
+    normalizers = tokenizers.normalizers
+    spaces = tokenizers.Regex(r"\s{2,}|[\n\r\t]")
+    steps = [normalizers.Lowercase()] * lower_case
+    steps += [normalizers.Replace(spaces, " "), normalizers.NFC()]
+    return normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])

@@ -1,0 +1,59 @@
+"""Several trained models side by side: how symmetric and how local their attention to positions is.
+
+The columns of Chen et al. (2023) first, in percent as there: of the mean over all layers and heads
+of what identical words attend to. A second symmetry and the direction follow, for the first cannot
+see that attention goes to one side only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tupe_jax.config import ModelConfig
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
+from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
+from tupe_jax.model.heads import MaskedLM
+
+COLUMNS = ("symmetry", "locality", "mirror_symmetry", "direction")
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was found of one model."""
+
+    name: str
+    encoding: str
+    layers: int
+    measures: Mapping[str, float]
+    """Every metric."""
+
+
+def measure(
+    name: str, model: MaskedLM, vocabulary: AnyVocabulary, *, length: int, words: int
+) -> Line:
+    """Look at `length` positions of a model by `words` probing words."""
+    probing = choose_words(vocabulary.ordinary_ids, words)
+    found = attention_among_identical_words(model, length, probing)
+    return Line(name, _encoding(model.config), model.config.num_layers, found.measures_of_mean())
+
+
+def _encoding(config: ModelConfig) -> str:
+    parts = config.position.absolute, config.position.relative
+    return " + ".join(part for part in parts if part != "none") or "none"
+
+
+def as_table(lines: Sequence[Line], *, length: int, words: int) -> str:
+    """The table, one model in a line."""
+    names = [column.replace("_", " ") for column in COLUMNS]
+    width = max(len("model"), *(len(line.name) for line in lines))
+    encodings = max(len("positions"), *(len(line.encoding) for line in lines))
+    header = f"{'model':{width}}  {'positions':{encodings}}  layers"
+    rows = [header + "".join(f"  {name:>15}" for name in names)]
+    for line in lines:
+        numbers = (f"  {100 * line.measures[column]:15.1f}" for column in COLUMNS)
+        row = f"{line.name:{width}}  {line.encoding:{encodings}}  {line.layers:6}"
+        rows.append(row + "".join(numbers))
+    about = (
+        f"Attention among identical words in percent, n = {length} positions without [CLS]: the "
+        f"mean over {words} words, all layers and heads"
+    )
+    return "\n".join([about, *rows])
