@@ -77,7 +77,10 @@ class ClassificationHead(nnx.Module):
         self.dropout = config.classifier_dropout
 
     def __call__(
-        self, hidden_BxSxD: jax.Array, shared: Pooler | None, key: jax.Array | None
+        self,
+        hidden_BxSxD: jax.Array,
+        key: jax.Array | None = None,
+        shared: Pooler | None = None,
     ) -> jax.Array:
         pooler = shared if self.pooler is None else self.pooler
         assert pooler is not None
@@ -151,5 +154,5 @@ class MaskedLM(nnx.Module):
             raise UserError(f"no classification head {head!r}; the model has: {known}")
         encoder_key, head_key = (None, None) if key is None else jax.random.split(key)
         hidden = self.encode(tokens_BxS, key=encoder_key)
-        outputs: jax.Array = self.classification_heads[head](hidden, self.pooler, head_key)
+        outputs: jax.Array = self.classification_heads[head](hidden, head_key, self.pooler)
         return outputs
