@@ -136,7 +136,7 @@ def test_the_card_tells_data_steps_scores_and_the_command(workdir, exported):
     assert card.startswith("# small\n")
     for line in (
         "| data | builtin:40 |",
-        "| steps | 7 of 360 |",
+        "| steps | 7 of 900 |",
         "| tokens seen | 7,168 |",
         "| validation loss, nats per masked token | 3.2500 |",
         "| position.relative_bins | 32 |",
