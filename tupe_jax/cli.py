@@ -91,6 +91,19 @@ def parser_of(command: Command) -> Parser:
     return parser
 
 
+def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
+    """What was asked of a command; `overrides` are settings of its config file."""
+    parser = parser_of(command)
+    # argparse would not know them.
+    overrides = [word for word in words if word.startswith("--config.")]
+    # Intermixed: options may stand between a model and its texts.
+    arguments = parser.parse_intermixed_args([word for word in words if word not in overrides])
+    if overrides and not hasattr(arguments, "config"):
+        parser.error(f"{overrides[0]}: this command takes no config")
+    arguments.overrides = overrides
+    return arguments
+
+
 def _overview() -> str:
     width = max(len(command.name) for command in COMMANDS)
     lines = []
@@ -118,14 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = did_you_mean(argv[0], commands)
         print(f"tupe: no command {argv[0]!r}{near}; `tupe --help` lists them", file=sys.stderr)
         return USER_ERROR_EXIT_CODE
-    parser = parser_of(command)
-    # Settings of a config file are no arguments of the command: argparse would not know them.
-    overrides = [word for word in argv[1:] if word.startswith("--config.")]
-    # Intermixed: options may stand between a model and its texts.
-    arguments = parser.parse_intermixed_args([word for word in argv[1:] if word not in overrides])
-    if overrides and not hasattr(arguments, "config"):
-        parser.error(f"{overrides[0]}: this command takes no config")
-    arguments.overrides = overrides
+    arguments = parse(command, argv[1:])
     try:
         exit_code: int | None = importlib.import_module(command.module).run(arguments)
         sys.stdout.flush()  # here, where a reader that has gone away is no error yet

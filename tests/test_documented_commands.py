@@ -1,0 +1,63 @@
+"""Every `tupe` line that a reader may copy is one that the command takes.
+
+Nothing is run here, but arguments are parsed, and configs are loaded with what the line sets.
+"""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tupe_jax import cli
+from tupe_jax.ablation.config import ablation_config
+from tupe_jax.checks import from_mapping
+from tupe_jax.config_files import load_config
+from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
+from tupe_jax.recipes import from_config_dict
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = {command.name: command for command in cli.COMMANDS}
+READ_BY = {
+    "ablate": ablation_config,
+    "finetune": lambda values: from_mapping(FinetuneConfig, values, "config"),
+    "glue": lambda values: from_mapping(GlueConfig, values, "config"),
+}
+"""Who reads a command's config; all others pre-train."""
+TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
+"""What stands behind a command in a help text or a block, to tell what it does."""
+
+
+def in_blocks(text):
+    """Lines of shell blocks that begin with `tupe`, as words."""
+    blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith("tupe ")]
+
+
+def in_help(command):
+    """Examples in a command's own help."""
+    text = importlib.import_module(command.module).__doc__
+    return [TELLING.sub("", line.strip()) for line in text.splitlines() if "  tupe " in line[:7]]
+
+
+def documented():
+    files = {name: (ROOT / name).read_text() for name in ("README.md", "launch/README.md")}
+    found = {line: name for name, text in files.items() for line in in_blocks(text)}
+    found |= {line: f"tupe {c.name} --help" for c in cli.COMMANDS for line in in_help(c)}
+    return [pytest.param(line, id=f"{where}: {line}") for line, where in found.items()]
+
+
+@pytest.mark.parametrize("line", documented())
+def test_a_line_that_can_be_copied_is_a_command(line):
+    before_redirection, *_ = re.split(r" >>? ", line)
+    _, name, *words = shlex.split(before_redirection, comments=True)
+    arguments = cli.parse(COMMANDS[name], words)
+    if hasattr(arguments, "config"):
+        READ_BY.get(name, from_config_dict)(load_config(arguments.config, arguments.overrides))
+
+
+def test_every_command_is_shown_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert COMMANDS.keys() <= set(re.findall(r"(?:^|`)tupe ([a-z-]+)", text, re.MULTILINE))
