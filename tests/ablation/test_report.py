@@ -105,7 +105,7 @@ def test_a_complete_study_has_all_sections(page):
 
 def test_the_page_says_what_was_run(page):
     assert COMMAND in page.text
-    assert "360 steps of 64 rows of 64 tokens" in page.text
+    assert "900 steps of 64 rows of 64 tokens" in page.text
     for variant in ("BERT-A", "BERT-R", "BERT-A^d"):
         assert page.words.count(variant) > 3
 
