@@ -74,9 +74,28 @@ def test_an_imported_bert_goes_back(downloaded, tmp_path):
         "config.json",
         "model.safetensors",
         "tokenizer.json",
+        "tokenizer_config.json",
     ]
     assert load_pretrained(out).fingerprint == load_pretrained(downloaded).fingerprint
     assert transformers.BertTokenizer.from_pretrained(out).tokenize("The boat") == ["the", "boat"]
+
+
+def test_a_cased_tokenizer_is_cased_there_and_back(downloaded, tmp_path):
+    cased, out = tmp_path / "cased", tmp_path / "back"
+    shutil.copytree(downloaded, cased)
+    pieces = ["[U]", *PIECES[1:], "The", "é", "x漢"]
+    (cased / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    settings = {"do_lower_case": False, "tokenize_chinese_chars": False, "unk_token": "[U]"}
+    (cased / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert cli.main(["export", str(cased), str(out), "--format=hf"]) == 0
+    text = "The the é x漢 Ä [MASK]"
+    expected = [9, 7, 10, 11, 0, 4]
+    assert load_pretrained(cased).vocabulary.encode(text) == expected
+    for kind in (transformers.BertTokenizer, transformers.AutoTokenizer):
+        theirs = kind.from_pretrained(out)
+        assert theirs.encode(text, add_special_tokens=False) == expected
+        assert theirs.unk_token == "[U]"
+    assert load_pretrained(out).vocabulary.content == load_pretrained(cased).vocabulary.content
 
 
 def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):

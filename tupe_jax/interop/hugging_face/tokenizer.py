@@ -13,6 +13,7 @@ from tupe_jax.special_tokens import SpecialTokens
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
 BPE = ("vocab.json", "merges.txt")
+TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabu
     kind = KINDS[model_type]
     settings = {
         **_json(folder / "special_tokens_map.json"),
-        **_json(folder / "tokenizer_config.json"),
+        **_json(folder / TOKENIZER_SETTINGS),
     }
     written = {name: _written(settings.get(f"{name}_token"), kind, name) for name in _NAMES}
     tokenizer = _tokenizer(folder, kind, settings, written)
