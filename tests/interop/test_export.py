@@ -101,10 +101,15 @@ def test_an_exported_model_gives_the_same_numbers_and_so_does_its_export(
         assert (tmp_path / "small" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_the_released_format_keeps_every_bit_on_its_way_there_and_back(workdir, released, tmp_path):
-    files = [released / "checkpoint.pt", tmp_path / "back"]
-    run("import-fairseq", *files, f"--vocabulary={released}/vocabulary.model")
-    assert_same_numbers(workdir, tmp_path / "back")
+def test_the_released_format_keeps_every_bit_on_its_way_there_and_back(
+    workdir, released, monkeypatch
+):
+    """By the command that its card shows."""
+    lines = (released / "README.md").read_text().splitlines()
+    (command,) = (line for line in lines if line.startswith("tupe import-fairseq"))
+    monkeypatch.chdir(released.parent)
+    run(*shlex.split(command)[1:])
+    assert_same_numbers(workdir, "small_imported")
 
 
 def test_an_exported_model_is_used_without_orbax_and_tensorflow(exported, tmp_path):

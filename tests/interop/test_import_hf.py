@@ -66,7 +66,7 @@ def test_one_call_loads_either(downloaded, tmp_path):
         assert tupe_jax.load(folder).vocabulary.encode("The boat") == [7, 8]
 
 
-def test_an_imported_bert_goes_back(downloaded, tmp_path):
+def test_an_imported_bert_goes_back(downloaded, tmp_path, monkeypatch):
     out = tmp_path / "back"
     assert cli.main(["export", str(downloaded), str(out), "--format=hf"]) == 0
     assert sorted(file.name for file in out.iterdir()) == [
@@ -78,6 +78,11 @@ def test_an_imported_bert_goes_back(downloaded, tmp_path):
     ]
     assert load_pretrained(out).fingerprint == load_pretrained(downloaded).fingerprint
     assert transformers.BertTokenizer.from_pretrained(out).tokenize("The boat") == ["the", "boat"]
+    (_, shown, *_) = (out / "README.md").read_text().split("```")
+    monkeypatch.chdir(tmp_path)
+    card = {}
+    exec(shown.removeprefix("python"), card)
+    assert isinstance(card["model"], transformers.BertForMaskedLM)
 
 
 def test_a_cased_tokenizer_is_cased_there_and_back(downloaded, tmp_path):

@@ -31,13 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.interop import folder
-    from tupe_jax.interop.checkpoint_file import write_checkpoint
+    from tupe_jax.interop.checkpoint_file import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
     from tupe_jax.model_card import model_card
     from tupe_jax.pretrained import load_pretrained
 
     pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
-    model, card = pretrained.model(), model_card(pretrained, arguments.out.name)
+    model = pretrained.model()
+    card = model_card(pretrained, arguments.out.name, arguments.format)
     if arguments.format == "folder":
         vocabulary, facts = pretrained.vocabulary_file, pretrained.facts
         folder.save_folder(model, arguments.out, vocabulary, facts, card)
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
             if arguments.format == "hf":
                 write_files(model, pretrained.vocabulary_file, unfinished)
             else:
-                write_checkpoint(unfinished / "checkpoint.pt", model)
+                write_checkpoint(unfinished / CHECKPOINT, model)
                 (unfinished / folder.VOCABULARY).write_bytes(pretrained.vocabulary_file)
             (unfinished / folder.CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
