@@ -128,6 +128,11 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
     longest = settings.number("max_position_embeddings", 512)
     farthest = settings.number("max_relative_positions", -1)
     farthest = longest if farthest < 1 else farthest
+    if buckets >= farthest:
+        raise UserError(
+            f"{settings.source}: position_buckets={buckets} is not supported, only fewer than the "
+            f"distances, {farthest}"
+        )
     position = PositionConfig(
         absolute="added" if settings.get("position_biased_input", True) else "none",
         relative="deberta_released",
