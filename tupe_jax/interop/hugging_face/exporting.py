@@ -17,8 +17,6 @@ from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
 from tupe_jax.model.heads import MaskedLM
 
-SEGMENTS = "embeddings.token_type_embeddings.weight"
-
 
 def write_files(model: MaskedLM, vocabulary: bytes, folder: Path) -> None:
     """Write config, weights and the vocabulary (its file's content) to a folder that is there.
@@ -74,7 +72,7 @@ def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
     table, arrays = names.BERT, arrays_of(model)
     state = {place.name: place.read(arrays) for place in names.places(table, config)}
     # There is always a segment there, and nothing may come of it.
-    state.setdefault(SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
+    state.setdefault(names.SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
     whole = {
         name if name.startswith("cls.") else f"{table.prefix}{name}": array
         for name, array in state.items()

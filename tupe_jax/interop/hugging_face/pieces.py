@@ -1,4 +1,4 @@
-"""Arrays that DeBERTa and XLNet cut in another way than the rest do."""
+"""Arrays that RoBERTa, DeBERTa and XLNet cut in another way than the rest do."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,17 @@ import numpy as np
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.interop.arrays import Array
+from tupe_jax.interop.hugging_face.names import SEGMENTS
 from tupe_jax.interop.hugging_face.settings import Settings
 
 RELATIVE = "encoder.rel_embeddings.weight"
+
+
+def roberta(
+    state: Mapping[str, Array], settings: Settings, config: ModelConfig
+) -> dict[str, Array]:
+    """Only the segment that its tokenizer gives to every word."""
+    return {**state, SEGMENTS: state[SEGMENTS][: config.segments]}
 
 
 def deberta(

@@ -59,11 +59,14 @@ def bert(settings: Settings, found: Found) -> ModelConfig:
 
 
 def roberta(settings: Settings, found: Found) -> ModelConfig:
-    """Its head for masked words has the exact GELU whatever the layers have."""
+    """Its head for masked words has the exact GELU whatever the layers have.
+
+    Its tokenizer tells no segments: all words are of the first, however many the table has.
+    """
     settings.require("hidden_act", "gelu")
     pad_id = settings.number("pad_token_id", 1)
     position = _added(settings, offset=pad_id + 1)
-    return _encoder(settings, found, position, pad_id=pad_id, segments=_segments(settings))
+    return _encoder(settings, found, position, pad_id=pad_id, segments=1)
 
 
 def electra(settings: Settings, found: Found) -> ModelConfig:
