@@ -36,6 +36,12 @@ class Settings:
             raise UserError(f"{self.source}: {name}={value!r} should be a whole number")
         return value
 
+    def real(self, name: str, default: float) -> float:
+        value = self.get(name, default)
+        if type(value) not in (int, float):
+            raise UserError(f"{self.source}: {name}={value!r} should be a number")
+        return float(value)
+
     def require(self, name: str, *allowed: Any) -> None:
         """Refuse a value that is not one of these; the first is that of a silent file."""
         value = self.values.get(name, allowed[0])
@@ -91,6 +97,7 @@ def albert(settings: Settings, found: Found) -> ModelConfig:
         _added(settings),
         default_activation="gelu_new",
         default_dropout=0.0,
+        classifier_dropout=settings.real("classifier_dropout_prob", 0.1),
         segments=_segments(settings),
         embedding_size=settings.number("embedding_size", 128),
         share_layers=True,
@@ -145,7 +152,15 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
         max_distance=farthest,
     )
     segments = settings.number("type_vocab_size", 0)
-    return _encoder(settings, found, position, default_eps=1e-7, segments=segments)
+    dropout = settings.real("hidden_dropout_prob", 0.1)
+    return _encoder(
+        settings,
+        found,
+        position,
+        default_eps=1e-7,
+        classifier_dropout=settings.real("cls_dropout", dropout),
+        segments=segments,
+    )
 
 
 def xlnet(settings: Settings, found: Found) -> ModelConfig:
@@ -202,6 +217,7 @@ def _encoder(
     default_activation: str = "gelu",
     default_dropout: float = 0.1,
     default_eps: float = 1e-12,
+    classifier_dropout: float | None = None,
     **others: Any,
 ) -> ModelConfig:
     """What all types call alike."""
@@ -210,17 +226,19 @@ def _encoder(
     activation = settings.get("hidden_act", default_activation)
     if activation not in ACTIVATIONS:
         settings.require("hidden_act", *ACTIVATIONS)
-    dropout = float(settings.get("hidden_dropout_prob", default_dropout))
+    dropout = settings.real("hidden_dropout_prob", default_dropout)
+    if classifier_dropout is None:
+        classifier_dropout = settings.real("classifier_dropout", dropout)
     return ModelConfig(
         vocab_size=settings.number("vocab_size"),
         hidden_size=settings.number("hidden_size"),
         num_layers=settings.number("num_hidden_layers"),
         num_heads=settings.number("num_attention_heads"),
         mlp_size=settings.number("intermediate_size"),
-        layer_norm_eps=float(settings.get("layer_norm_eps", default_eps)),
+        layer_norm_eps=settings.real("layer_norm_eps", default_eps),
         dropout=dropout,
-        attention_dropout=float(settings.get("attention_probs_dropout_prob", default_dropout)),
-        classifier_dropout=float(settings.get("classifier_dropout", dropout)),
+        attention_dropout=settings.real("attention_probs_dropout_prob", default_dropout),
+        classifier_dropout=classifier_dropout,
         activation=ACTIVATIONS[activation],
         pad_id=settings.number("pad_token_id", 0) if pad_id is None else pad_id,
         sep_id=found.sep_id,
