@@ -173,16 +173,20 @@ def test_a_config_of_another_version_has_no_command():
     assert pretraining_command({**config, "unheard": {"of": 1}}) is None
 
 
-def test_the_card_of_a_fine_tuned_model_tells_its_task_and_scores(vocabulary, tmp_path):
+def test_the_card_of_a_fine_tuned_model_tells_its_task_and_scores(vocabulary, tmp_path, capsys):
     trial = {"learning_rate": 0.1, "seed": 3, "epoch": 1.5, "scores": {"dev": {"accuracy": 0.75}}}
     facts = Facts(heads={"cola": HeadFacts(("bad", "good"), texts=1, length=20, trial=trial)})
-    model = spread_model(small_config(vocab_size=PIECES, num_layers=1), heads={"cola": 2})
+    model = spread_model(small_config("tupe_a", vocab_size=PIECES, num_layers=1), heads={"cola": 2})
     save_folder(model, tmp_path / "m", vocabulary, facts)
     run("export", tmp_path / "m", tmp_path / "out")
     card = (tmp_path / "out/README.md").read_text()
     for line in ("## Fine-tuning: cola", "| answers | bad, good |", "| dev accuracy | 0.75 |"):
         assert line in card.splitlines()
     assert load_pretrained(tmp_path / "out").heads == facts.heads
+    assert "not in" not in capsys.readouterr().out
+    run("export", tmp_path / "m", tmp_path / "released", "--format=fairseq")
+    lost = "not in checkpoint.pt: classes, scale of scores and longest row of cola\n"
+    assert capsys.readouterr().out.endswith(lost)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ and TUPE-R only and needs the extra `torch`); the vocabulary lies beside it, and
 --format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
 transformers. An imported tokenizer goes with it; of our own vocabulary there is only its file.
 
-Every way the model keeps every bit. A model card, README.md, tells settings, data, steps, scores
-and the command that trained it.
+Every way the arrays keep every bit. What a fine-tuned head answers (its classes, the scale of its
+scores, its longest row) is kept only by the first: hf takes no heads, and fairseq says what is
+lost. A model card, README.md, tells settings, data, steps, scores and the command that trained it.
 """
 
 import argparse
@@ -52,3 +53,6 @@ def run(arguments: argparse.Namespace) -> None:
             (unfinished / folder.CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")
+    if arguments.format == "fairseq" and pretrained.heads:
+        heads = ", ".join(pretrained.heads)
+        print(f"not in {CHECKPOINT}: classes, scale of scores and longest row of {heads}")
