@@ -30,6 +30,8 @@ class Kind:
     lower_case: bool = False
     mask_takes_space: bool = False
     """The space before it, like a word."""
+    adds_mask: bool = False
+    """Behind the pieces of its files."""
     keeps_spaces: bool = False
     """To SentencePiece a text is one word."""
 
@@ -43,7 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "roberta": _ROBERTA,
     "mpnet": replace(_ROBERTA, unk="[UNK]", lower_case=True, mask_takes_space=True),
     "deberta": replace(_BERT, lower_case=False),
-    "deberta-v2": replace(_BERT, lower_case=False, keeps_spaces=True),
+    "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, keeps_spaces=True),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
     "xlnet": Kind("<pad>", "<cls>", "<sep>", "<mask>", "<unk>", mask_takes_space=True),
 }
@@ -112,13 +114,18 @@ def _tokenizer(
     tokenizer.no_padding()
     tokenizer.no_truncation()
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+
+    def is_there(name: str, text: str) -> bool:
+        # An added piece would take a row that nobody trained.
+        return tokenizer.token_to_id(text) is not None or (name == "mask" and kind.adds_mask)
+
     tokenizer.add_special_tokens(
         [
             tokenizers.AddedToken(
                 text, normalized=False, lstrip=name == "mask" and kind.mask_takes_space
             )
             for name, text in written.items()
-            if text not in known
+            if text not in known and is_there(name, text)
         ]
     )
     return tokenizer
