@@ -185,6 +185,8 @@ def test_names_of_before_2019_are_understood():
         ({"is_decoder": True}, "is_decoder=True is not supported, only False"),
         ({"hidden_size": None}, "has no 'hidden_size'"),
         ({"num_attention_heads": "four"}, "num_attention_heads='four' should be a whole number"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act=\['gelu'\] should be a text"),
+        ({"layer_norm_eps": "tiny"}, "layer_norm_eps='tiny' should be a number"),
         ({"intermediate_size": 50}, r"has shape \[48, 32\]; .* ask for \[50, 32\]"),
         ({"num_hidden_layers": 3}, "lacks encoder.layer.2.attention.output.LayerNorm.bias"),
         ({"vocab_size": 8}, "tokenizer has 9 pieces, but the model 8"),
@@ -195,6 +197,24 @@ def test_what_cannot_be_followed_is_named(downloaded, tmp_path, changes, words):
     shutil.copytree(downloaded, tmp_path / "odd")
     config = json.loads((downloaded / "config.json").read_text())
     (tmp_path / "odd/config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(UserError, match=words):
+        load_pretrained(tmp_path / "odd")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("tokenizer_config.json", ["a"], "tokenizer_config.json should hold settings by"),
+        ("tokenizer_config.json", {"do_lower_case": "no"}, "'no' should be true or false"),
+        ("model.safetensors.index.json", {"weight_map": 3}, "index.json has no weight_map"),
+        ("model.safetensors.index.json", {"weight_map": {"a": 1}}, "index.json has no weight_map"),
+    ],
+)
+def test_files_beside_it_that_hold_something_else_are_named(
+    downloaded, tmp_path, file, content, words
+):
+    shutil.copytree(downloaded, tmp_path / "odd")
+    (tmp_path / "odd" / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=words):
         load_pretrained(tmp_path / "odd")
 

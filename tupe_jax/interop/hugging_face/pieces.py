@@ -50,13 +50,13 @@ def deberta_v2(
     The numbers are theirs. Fine-tuning moves the parts one by one, where theirs are tied.
     """
     pieces = dict(state)
-    if settings.get("norm_rel_ebd", "none") == "layer_norm":
+    if settings.text("norm_rel_ebd", "none") == "layer_norm":
         scale_D, bias_D = (pieces.pop(f"encoder.LayerNorm.{kind}") for kind in ("weight", "bias"))
         r_RxD = pieces[RELATIVE]
         centred = r_RxD - r_RxD.mean(-1, keepdims=True)
         deviation = np.sqrt(np.square(centred).mean(-1, keepdims=True) + config.layer_norm_eps)
         pieces[RELATIVE] = centred / deviation * scale_D + bias_D
-    if settings.get("share_att_key", False):
+    if settings.flag("share_att_key", False):
         for attention in _attentions(config):
             for part in ("query", "key"):
                 for kind in ("weight", "bias"):

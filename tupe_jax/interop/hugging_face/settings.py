@@ -42,6 +42,18 @@ class Settings:
             raise UserError(f"{self.source}: {name}={value!r} should be a number")
         return float(value)
 
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.get(name, default)
+        if type(value) is not str:
+            raise UserError(f"{self.source}: {name}={value!r} should be a text")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
+        if type(value) is not bool:
+            raise UserError(f"{self.source}: {name}={value!r} should be true or false")
+        return value
+
     def require(self, name: str, *allowed: Any) -> None:
         """Refuse a value that is not one of these; the first is that of a silent file."""
         value = self.values.get(name, allowed[0])
@@ -130,8 +142,8 @@ def deberta_v2(settings: Settings, found: Found) -> ModelConfig:
 def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig:
     settings.require("relative_attention", True)
     terms = settings.get("pos_att_type")
-    listed = terms.split("|") if isinstance(terms, str) else terms
-    if sorted(part.strip().lower() for part in listed) != ["c2p", "p2c"]:
+    listed = terms if isinstance(terms, list) else settings.text("pos_att_type").split("|")
+    if sorted(str(part).strip().lower() for part in listed) != ["c2p", "p2c"]:
         settings.require("pos_att_type", "c2p|p2c")
     for name in ("embedding_size", "attention_head_size"):
         settings.require(name, None)
@@ -144,7 +156,7 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
             f"distances, {farthest}"
         )
     position = PositionConfig(
-        absolute="added" if settings.get("position_biased_input", True) else "none",
+        absolute="added" if settings.flag("position_biased_input", True) else "none",
         relative="deberta_released",
         untie_cls=False,
         max_length=longest,
@@ -173,14 +185,14 @@ def xlnet(settings: Settings, found: Found) -> ModelConfig:
     settings.require("clamp_len", -1)
     settings.require("same_length", False)
     settings.require("untie_r", True)
-    usual = {
+    usual: dict[str, Any] = {
         "hidden_size": settings.number("d_model"),
         "num_hidden_layers": settings.number("n_layer"),
         "num_attention_heads": settings.number("n_head"),
         "intermediate_size": settings.number("d_inner"),
-        "hidden_act": settings.get("ff_activation", "gelu"),
-        "hidden_dropout_prob": settings.get("dropout", 0.1),
-        "attention_probs_dropout_prob": settings.get("dropout", 0.1),
+        "hidden_act": settings.text("ff_activation", "gelu"),
+        "hidden_dropout_prob": settings.real("dropout", 0.1),
+        "attention_probs_dropout_prob": settings.real("dropout", 0.1),
     }
     settings.require("d_head", usual["hidden_size"] // usual["num_attention_heads"], None)
     position = PositionConfig(absolute="none", relative="transformer_xl", untie_cls=False)
@@ -223,7 +235,7 @@ def _encoder(
     """What all types call alike."""
     settings.require("is_decoder", False)
     settings.require("add_cross_attention", False)
-    activation = settings.get("hidden_act", default_activation)
+    activation = settings.text("hidden_act", default_activation)
     if activation not in ACTIVATIONS:
         settings.require("hidden_act", *ACTIVATIONS)
     dropout = settings.real("hidden_dropout_prob", default_dropout)
