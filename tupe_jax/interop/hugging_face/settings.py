@@ -31,27 +31,21 @@ class Settings:
         return value
 
     def number(self, name: str, default: int | None = None) -> int:
-        value = self.get(name, default)
-        if type(value) is not int:
-            raise UserError(f"{self.source}: {name}={value!r} should be a whole number")
-        return value
+        return int(self._typed(name, default, "a whole number", int))
 
     def real(self, name: str, default: float) -> float:
-        value = self.get(name, default)
-        if type(value) not in (int, float):
-            raise UserError(f"{self.source}: {name}={value!r} should be a number")
-        return float(value)
+        return float(self._typed(name, default, "a number", int, float))
 
     def text(self, name: str, default: str | None = None) -> str:
-        value = self.get(name, default)
-        if type(value) is not str:
-            raise UserError(f"{self.source}: {name}={value!r} should be a text")
-        return value
+        return str(self._typed(name, default, "a text", str))
 
     def flag(self, name: str, default: bool) -> bool:
+        return bool(self._typed(name, default, "true or false", bool))
+
+    def _typed(self, name: str, default: Any, wanted: str, *types: type) -> Any:
         value = self.get(name, default)
-        if type(value) is not bool:
-            raise UserError(f"{self.source}: {name}={value!r} should be true or false")
+        if type(value) not in types:  # to isinstance, True is a number
+            raise UserError(f"{self.source}: {name}={value!r} should be {wanted}")
         return value
 
     def require(self, name: str, *allowed: Any) -> None:
