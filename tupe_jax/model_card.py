@@ -5,14 +5,15 @@ import functools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from tupe_jax import __version__
 from tupe_jax.checks import from_mapping
 from tupe_jax.config import Config, position_name
 from tupe_jax.config_files import known_configs, load_config
 from tupe_jax.errors import UserError
-from tupe_jax.interop.folder import HeadFacts
+from tupe_jax.interop.checkpoint_file import CHECKPOINT
+from tupe_jax.interop.folder import VOCABULARY, HeadFacts
 from tupe_jax.model.positions import longest_input
 from tupe_jax.pretrained import Pretrained
 from tupe_jax.recipes import from_config_dict, to_config_dict
@@ -21,14 +22,18 @@ from tupe_jax.training.changed_config import flattened
 FORMS = ("", ":modern", ":tiny")
 
 
-def model_card(pretrained: Pretrained, name: str) -> str:
-    """Settings, data, steps, scores and the command, as far as they are known."""
+Format = Literal["folder", "fairseq", "hf"]
+"""In which a model is exported."""
+
+
+def model_card(pretrained: Pretrained, name: str, format: Format = "folder") -> str:
+    """Use, settings, data, steps, scores and the command, as far as they are known."""
     encoding = position_name(pretrained.config.position)
     sections = [
         f"# {name}",
         f"A bidirectional encoder with the positional encoding `{encoding}`, written by tupe_jax "
         f"{__version__}.",
-        _use(pretrained, name),
+        _use(pretrained, name, format),
         "## Model",
         _table(_sizes(pretrained)),
         *_pretraining(pretrained),
@@ -39,8 +44,16 @@ def model_card(pretrained: Pretrained, name: str) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _use(pretrained: Pretrained, name: str) -> str:
+def _use(pretrained: Pretrained, name: str, format: Format) -> str:
     words = pretrained.config.masked_word_head
+    if format == "fairseq":
+        file, vocabulary = (shlex.quote(f"{name}/{file}") for file in (CHECKPOINT, VOCABULARY))
+        out = shlex.quote(f"{name}_imported")
+        return f"```bash\ntupe import-fairseq {file} {out} --vocabulary={vocabulary}\n```"
+    if format == "hf":
+        model = "BertForMaskedLM" if words else "BertModel"
+        load = f"model = transformers.{model}.from_pretrained({name!r})"
+        return f"```python\nimport transformers\n\n{load}\n```"
     call = 'fill_mask("a text with a [MASK] in it")' if words else 'encode("a text")'
     for facts in pretrained.heads.values():
         call = 'predict(("a text", "another"))' if facts.texts == 2 else 'predict("a text")'

@@ -106,6 +106,15 @@ def test_what_is_wrong_is_one_line(model_folder, tmp_path, arguments, words, cap
     assert error.count("\n") == 1
 
 
+def test_standard_input_is_utf_8_in_every_locale(model_folder, monkeypatch, capsys):
+    piped = io.TextIOWrapper(io.BytesIO(b"d\xe9j\xe0"), "ascii", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", piped)
+    assert cli.main(["score", str(model_folder)]) == cli.USER_ERROR_EXIT_CODE
+    error = capsys.readouterr().err
+    assert "standard input is not UTF-8 text" in error
+    assert error.count("\n") == 1
+
+
 def test_without_any_text_a_terminal_is_not_waited_for(model_folder, monkeypatch, capsys):
     terminal = io.StringIO()
     terminal.isatty = lambda: True

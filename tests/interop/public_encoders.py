@@ -37,7 +37,7 @@ MODELS = {
     "bert": (transformers.BertForPreTraining, transformers.BertConfig(**SIZES)),
     "roberta": (
         transformers.RobertaForMaskedLM,
-        transformers.RobertaConfig(**SIZES, type_vocab_size=1, layer_norm_eps=1e-5),
+        transformers.RobertaConfig(**SIZES, type_vocab_size=2, layer_norm_eps=1e-5),
     ),
     "electra": (
         transformers.ElectraForMaskedLM,
@@ -94,6 +94,7 @@ def rows():
 def run(model, tokens, is_word, segments):
     """All that `transformers` can tell of these rows."""
     has_segments = getattr(model.config, "type_vocab_size", 0) > 1
+    has_segments &= model.config.model_type != "roberta"  # its tokenizer tells none
     with torch.no_grad():
         return model(
             input_ids=torch.tensor(tokens),

@@ -101,10 +101,15 @@ def test_an_exported_model_gives_the_same_numbers_and_so_does_its_export(
         assert (tmp_path / "small" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_the_released_format_keeps_every_bit_on_its_way_there_and_back(workdir, released, tmp_path):
-    files = [released / "checkpoint.pt", tmp_path / "back"]
-    run("import-fairseq", *files, f"--vocabulary={released}/vocabulary.model")
-    assert_same_numbers(workdir, tmp_path / "back")
+def test_the_released_format_keeps_every_bit_on_its_way_there_and_back(
+    workdir, released, monkeypatch
+):
+    """By the command that its card shows."""
+    lines = (released / "README.md").read_text().splitlines()
+    (command,) = (line for line in lines if line.startswith("tupe import-fairseq"))
+    monkeypatch.chdir(released.parent)
+    run(*shlex.split(command)[1:])
+    assert_same_numbers(workdir, "small_imported")
 
 
 def test_an_exported_model_is_used_without_orbax_and_tensorflow(exported, tmp_path):
@@ -168,16 +173,20 @@ def test_a_config_of_another_version_has_no_command():
     assert pretraining_command({**config, "unheard": {"of": 1}}) is None
 
 
-def test_the_card_of_a_fine_tuned_model_tells_its_task_and_scores(vocabulary, tmp_path):
+def test_the_card_of_a_fine_tuned_model_tells_its_task_and_scores(vocabulary, tmp_path, capsys):
     trial = {"learning_rate": 0.1, "seed": 3, "epoch": 1.5, "scores": {"dev": {"accuracy": 0.75}}}
     facts = Facts(heads={"cola": HeadFacts(("bad", "good"), texts=1, length=20, trial=trial)})
-    model = spread_model(small_config(vocab_size=PIECES, num_layers=1), heads={"cola": 2})
+    model = spread_model(small_config("tupe_a", vocab_size=PIECES, num_layers=1), heads={"cola": 2})
     save_folder(model, tmp_path / "m", vocabulary, facts)
     run("export", tmp_path / "m", tmp_path / "out")
     card = (tmp_path / "out/README.md").read_text()
     for line in ("## Fine-tuning: cola", "| answers | bad, good |", "| dev accuracy | 0.75 |"):
         assert line in card.splitlines()
     assert load_pretrained(tmp_path / "out").heads == facts.heads
+    assert "not in" not in capsys.readouterr().out
+    run("export", tmp_path / "m", tmp_path / "released", "--format=fairseq")
+    lost = "not in checkpoint.pt: classes, scale of scores and longest row of cola\n"
+    assert capsys.readouterr().out.endswith(lost)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """BERT-A goes to `transformers` and gives the same numbers there."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,13 @@ def test_what_goes_comes_back():
 def test_other_models_are_refused_by_what_is_other(config, words):
     with pytest.raises(UserError, match=words):
         to_state_dict(spread_model(config))
+
+
+def test_a_tokenizer_that_bert_has_not_is_refused(tmp_path):
+    tokenizer = {"model": {"type": "BPE"}, "normalizer": None, "added_tokens": []}
+    vocabulary = json.dumps({"special": {}, "tokenizer": tokenizer}).encode()
+    with pytest.raises(UserError, match=r"with WordPiece and .*, this model with BPE"):
+        write_files(spread_model(small_config("bert_a")), vocabulary, tmp_path)
 
 
 def test_a_head_is_not_dropped_silently():

@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 
 from tests.interop import public_encoders as public
+from tupe_jax.errors import UserError
 from tupe_jax.interop.hugging_face.importing import from_state_dict
 
 
@@ -64,3 +65,18 @@ def test_the_logits_of_masked_words(both):
         return
     logits = theirs.prediction_logits if "prediction_logits" in theirs else theirs.logits
     assert_close(words, logits, is_word)
+
+
+@pytest.mark.parametrize("farthest", [6, 5])
+def test_buckets_for_distances_that_are_not_there_are_refused(farthest):
+    with pytest.raises(UserError, match=f"position_buckets=6 is not .*, {farthest}"):
+        imported("deberta-v3", max_relative_positions=farthest)
+
+
+def test_the_dropout_of_a_classifier_by_its_several_names():
+    assert imported("bert", classifier_dropout=0.3).config.classifier_dropout == 0.3
+    assert imported("bert", hidden_dropout_prob=0.2).config.classifier_dropout == 0.2
+    assert imported("albert", classifier_dropout_prob=0.3).config.classifier_dropout == 0.3
+    assert imported("albert").config.classifier_dropout == 0.1
+    assert imported("deberta-v2", cls_dropout=0.3).config.classifier_dropout == 0.3
+    assert imported("deberta", hidden_dropout_prob=0.2).config.classifier_dropout == 0.2

@@ -7,6 +7,7 @@ import sentencepiece
 import tokenizers
 import transformers
 
+from tupe_jax.errors import UserError
 from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_vocabulary
 
 SIZE = 1000
@@ -104,3 +105,17 @@ def test_a_saved_tokenizer(folder, tmp_path):
     theirs.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").exists()
     assert_same_pieces(read_vocabulary(tmp_path, kind, SIZE), theirs)
+
+
+def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
+    folder = tmp_path / "deberta-v2"
+    folder.mkdir()
+    unigram(folder, ["[PAD]", "[CLS]", "[SEP]", "<other>", "[UNK]"])
+    ours = read_vocabulary(folder, "deberta-v2", SIZE)
+    assert_same_pieces(ours, transformers.DebertaV2Tokenizer.from_pretrained(folder))
+
+
+def test_a_special_piece_that_is_not_there_is_not_made_up(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    with pytest.raises(UserError, match=r"its tokenizer has no mask piece '\[MASK\]'"):
+        read_vocabulary(tmp_path, "bert", SIZE)

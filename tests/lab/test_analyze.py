@@ -17,8 +17,9 @@ from tests.lab.snli_lines import snli_line
 from tests.model.helpers import small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.config import CheckpointConfig, Config, DataConfig
+from tupe_jax.data.glue import THREE_WAY
 from tupe_jax.data.vocabulary import CLS_ID, SEP_ID
-from tupe_jax.interop.folder import save_folder
+from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
 from tupe_jax.lab import METRICS
 from tupe_jax.lab.analysis import text_rows
 from tupe_jax.training.checkpoint import Checkpoints
@@ -114,11 +115,12 @@ def test_a_model_without_a_head_for_inference_has_no_probes_and_the_report_says_
 
 @pytest.fixture(scope="module")
 def finetuned(vocabulary_file, tmp_path_factory):
-    """As `tupe finetune` leaves it; positions for half of the built-in pairs."""
+    """As `tupe finetune` leaves it, with rows that hold half of the built-in pairs."""
     folder = tmp_path_factory.mktemp("finetuned")
-    config = with_position(small_config("bert_a", vocab_size=PIECES, num_layers=1), max_length=48)
+    config = with_position(small_config("bert_a", vocab_size=PIECES, num_layers=1), max_length=99)
     model = spread_model(config, heads={"builtin_nli": 3})
-    save_folder(model, folder / "lr0.001-seed0/model", vocabulary_file.read_bytes())
+    facts = Facts(heads={"builtin_nli": HeadFacts(THREE_WAY, texts=2, length=48)})
+    save_folder(model, folder / "lr0.001-seed0/model", vocabulary_file.read_bytes(), facts)
     return folder
 
 

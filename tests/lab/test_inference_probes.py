@@ -1,5 +1,7 @@
 """The shuffling probes of a fine-tuned model: which head, which rows, which numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flax import nnx
@@ -120,6 +122,9 @@ def test_pairs_that_do_not_fit_are_left_out_and_counted(models, vocabulary, pair
         models["bert_a"], vocabulary, [p for p, n in zip(pairs, lengths, strict=True) if n <= limit]
     )
     assert cut.results == whole.results
+    joined_by_one = replace(vocabulary, pair_separators=1)
+    shorter = probe_inference(models["bert_a"], joined_by_one, pairs, length=limit - 1)
+    assert shorter.too_long == cut.too_long
     with pytest.raises(UserError, match="none of 90 pairs has an order to change and at most 9"):
         probe_inference(models["bert_a"], vocabulary, pairs, length=9)
 

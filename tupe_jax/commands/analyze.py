@@ -80,6 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
         words=arguments.words,
         pairs=pairs,
         probe_pairs=probe_pairs,
+        head_lengths={head: facts.length for head, facts in pretrained.heads.items()},
     )
     step = "" if pretrained.step is None else f", step {pretrained.step}"
     probed = "" if arguments.snli is None else f", probed with {arguments.snli}"

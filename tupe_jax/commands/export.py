@@ -12,8 +12,9 @@ and TUPE-R only and needs the extra `torch`); the vocabulary lies beside it, and
 --format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
 transformers. An imported tokenizer goes with it; of our own vocabulary there is only its file.
 
-Every way the model keeps every bit. A model card, README.md, tells settings, data, steps, scores
-and the command that trained it.
+Every way the arrays keep every bit. What a fine-tuned head answers (its classes, the scale of its
+scores, its longest row) is kept only by the first: hf takes no heads, and fairseq says what is
+lost. A model card, README.md, tells settings, data, steps, scores and the command that trained it.
 """
 
 import argparse
@@ -31,13 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.interop import folder
-    from tupe_jax.interop.checkpoint_file import write_checkpoint
+    from tupe_jax.interop.checkpoint_file import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
     from tupe_jax.model_card import model_card
     from tupe_jax.pretrained import load_pretrained
 
     pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
-    model, card = pretrained.model(), model_card(pretrained, arguments.out.name)
+    model = pretrained.model()
+    card = model_card(pretrained, arguments.out.name, arguments.format)
     if arguments.format == "folder":
         vocabulary, facts = pretrained.vocabulary_file, pretrained.facts
         folder.save_folder(model, arguments.out, vocabulary, facts, card)
@@ -46,8 +48,11 @@ def run(arguments: argparse.Namespace) -> None:
             if arguments.format == "hf":
                 write_files(model, pretrained.vocabulary_file, unfinished)
             else:
-                write_checkpoint(unfinished / "checkpoint.pt", model)
+                write_checkpoint(unfinished / CHECKPOINT, model)
                 (unfinished / folder.VOCABULARY).write_bytes(pretrained.vocabulary_file)
             (unfinished / folder.CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")
+    if arguments.format == "fairseq" and pretrained.heads:
+        heads = ", ".join(pretrained.heads)
+        print(f"not in {CHECKPOINT}: classes, scale of scores and longest row of {heads}")

@@ -1,6 +1,7 @@
 """The texts that a command is given: as arguments, in a file, or on standard input."""
 
 import argparse
+import io
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,18 +25,21 @@ def given_texts(arguments: argparse.Namespace) -> list[str]:
     if arguments.file is None:
         if sys.stdin.isatty():
             raise UserError("no texts: give them as arguments, as --file, or on standard input")
+        if isinstance(sys.stdin, io.TextIOWrapper):  # whatever the locale says
+            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
         return _lines(sys.stdin, "standard input")
     try:
         with arguments.file.open(encoding="utf-8") as lines:
             return _lines(lines, str(arguments.file))
     except OSError as error:
         raise UserError(f"cannot read {arguments.file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{arguments.file} is not UTF-8 text: {error.reason}") from None
 
 
 def _lines(lines: Iterable[str], where: str) -> list[str]:
-    texts = [line.rstrip("\r\n") for line in lines]
+    try:
+        texts = [line.rstrip("\r\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where} is not UTF-8 text: {error.reason}") from None
     for number, text in enumerate(texts, 1):
         if not text.strip():
             raise UserError(f"{where}:{number}: an empty line; each line is one text")

@@ -1,6 +1,7 @@
 """The vocabulary of an imported model: a tokenizer of the `tokenizers` library. No TensorFlow."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -65,17 +66,14 @@ class TokenizerVocabulary:
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    @property
+    @functools.cached_property
     def ordinary_ids(self) -> NDArray[np.int32]:
         """Of all pieces that are not special, nor kept free as BERT's `[unused7]`."""
-        special = {i for i, t in self._tokenizer.get_added_tokens_decoder().items() if t.special}
+        added = self._tokenizer.get_added_tokens_decoder().items()
+        special = {*self.special.ids, *(i for i, token in added if token.special)}
         pieces = self._tokenizer.get_vocab(with_added_tokens=True).items()
         return np.array(
-            sorted(
-                i
-                for piece, i in pieces
-                if i not in special | set(self.special.ids) and not _UNUSED.fullmatch(piece)
-            ),
+            sorted(i for piece, i in pieces if i not in special and not _UNUSED.fullmatch(piece)),
             np.int32,
         )
 

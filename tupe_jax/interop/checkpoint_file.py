@@ -15,6 +15,8 @@ from tupe_jax.interop.arrays import Array
 from tupe_jax.interop.fairseq import to_state_dict
 from tupe_jax.model.heads import MaskedLM
 
+CHECKPOINT = "checkpoint.pt"
+
 
 @dataclass(frozen=True)
 class ReleasedCheckpoint:

@@ -13,10 +13,11 @@ from tupe_jax.data.json_lines import MinimalPair
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.inference.vectors import sentence_vectors
+from tupe_jax.interop.arrays import classification_heads_of
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import Kind, kinds_of
 from tupe_jax.lab.inference_pairs import InferencePair
-from tupe_jax.lab.inference_probes import InferenceProbes, probe_inference
+from tupe_jax.lab.inference_probes import InferenceProbes, inference_head, probe_inference
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
 from tupe_jax.lab.order_sensitivity import OrderSensitivity, order_sensitivity
 from tupe_jax.lab.position_attention import (
@@ -75,8 +76,12 @@ def analyse(
     words: int,
     pairs: Sequence[MinimalPair],
     probe_pairs: Sequence[InferencePair],
+    head_lengths: Mapping[str, int],
 ) -> Analysis:
-    """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones."""
+    """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones.
+
+    `head_lengths` has the longest row that each head was fine-tuned with, where it is known.
+    """
     attentions = side_by_side(model, length, choose_words(vocabulary.ordinary_ids, words))
     fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
     judges = model.config.masked_word_head
@@ -95,7 +100,7 @@ def analyse(
         order=_order(model, vocabulary),
         pairs=score_pairs(model, vocabulary, fitting) if judges else {},
         pairs_too_long=len(pairs) - len(fitting),
-        probes=_probes(model, vocabulary, probe_pairs),
+        probes=_probes(model, vocabulary, probe_pairs, head_lengths),
     )
 
 
@@ -119,10 +124,14 @@ def _order(model: MaskedLM, vocabulary: AnyVocabulary) -> OrderSensitivity:
 
 
 def _probes(
-    model: MaskedLM, vocabulary: AnyVocabulary, pairs: Sequence[InferencePair]
+    model: MaskedLM,
+    vocabulary: AnyVocabulary,
+    pairs: Sequence[InferencePair],
+    lengths: Mapping[str, int],
 ) -> InferenceProbes | str:
     try:
-        return probe_inference(model, vocabulary, pairs)
+        length = lengths.get(inference_head(classification_heads_of(model)))
+        return probe_inference(model, vocabulary, pairs, length=length)
     except UserError as error:
         return str(error)
 

@@ -29,8 +29,6 @@ from tupe_jax.model.heads import MaskedLM
 _CLASSES = {**{task.name: task.form.classes for task in TASKS.values()}, **LABELS}
 INFERENCE_TASKS = tuple(name for name, classes in _CLASSES.items() if classes == THREE_WAY)
 _BATCH_SIZE = 64
-_SPECIAL = 4
-"""[CLS] premise [SEP] [SEP] hypothesis [SEP]."""
 
 
 @dataclass(frozen=True)
@@ -115,4 +113,4 @@ def _class_B(graph: Any, state: Any, head: str, tokens_BxS: jax.Array) -> jax.Ar
 
 def _tokens(encoder: Encoder, example: Example) -> int:
     texts = (example.sentence1, example.sentence2 or "")
-    return _SPECIAL + sum(len(encoder.encode(text)) for text in texts)
+    return 2 + encoder.pair_separators + sum(len(encoder.encode(text)) for text in texts)

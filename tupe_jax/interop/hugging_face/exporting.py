@@ -1,6 +1,7 @@
 """BERT-A for Hugging Face's `transformers`: the one of our encoders that it holds exactly."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,8 @@ from tupe_jax.interop.arrays import Array, arrays_of, classification_heads_of
 from tupe_jax.interop.folder import VOCABULARY, vocabulary_name
 from tupe_jax.interop.hugging_face import files, names
 from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
-from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER
+from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
 from tupe_jax.model.heads import MaskedLM
-
-SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 
 def write_files(model: MaskedLM, vocabulary: bytes, folder: Path) -> None:
@@ -26,13 +25,40 @@ def write_files(model: MaskedLM, vocabulary: bytes, folder: Path) -> None:
     again there; our own lies beside them as it is: nothing in `transformers` reads it.
     """
     config, state = to_state_dict(model)
-    (folder / files.SETTINGS).write_text(json.dumps(config, indent=2) + "\n")
-    safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
     if vocabulary_name(vocabulary) == VOCABULARY:
         (folder / VOCABULARY).write_bytes(vocabulary)
     else:
-        tokenizer = json.dumps(json.loads(vocabulary)["tokenizer"], ensure_ascii=False)
-        (folder / TOKENIZER).write_text(tokenizer, encoding="utf-8")
+        saved = json.loads(vocabulary)
+        _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
+        _write_json(folder / TOKENIZER, saved["tokenizer"])
+    _write_json(folder / files.SETTINGS, config)
+    safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    file.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _tokenizer_settings(
+    tokenizer: Mapping[str, Any], special: Mapping[str, int], **_: Any
+) -> dict[str, Any]:
+    """What `BertTokenizer` asks for beside the pieces: it makes a normalizer of its own."""
+    normalizer = tokenizer["normalizer"] or {}
+    kinds = (tokenizer["model"]["type"], normalizer.get("type"))
+    if kinds != ("WordPiece", "BertNormalizer"):
+        raise UserError(
+            "Hugging Face's BERT reads with WordPiece and BertNormalizer, this model with "
+            f"{' and '.join(map(str, kinds))}: export it without --format=hf"
+        )
+    written = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": normalizer["lowercase"],
+        "strip_accents": normalizer["strip_accents"],
+        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+        **{name.replace("_id", "_token"): written[number] for name, number in special.items()},
+    }
 
 
 def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -46,7 +72,7 @@ def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
     table, arrays = names.BERT, arrays_of(model)
     state = {place.name: place.read(arrays) for place in names.places(table, config)}
     # There is always a segment there, and nothing may come of it.
-    state.setdefault(SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
+    state.setdefault(names.SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
     whole = {
         name if name.startswith("cls.") else f"{table.prefix}{name}": array
         for name, array in state.items()

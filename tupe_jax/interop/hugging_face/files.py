@@ -30,11 +30,19 @@ def read_arrays(folder: Path) -> Mapping[str, Array]:
     for name in (WEIGHTS, TORCH_WEIGHTS):
         index = folder / f"{name}.index.json"
         if index.exists():
-            parts = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            return {k: v for part in parts for k, v in _read(folder / part).items()}
+            return {k: v for part in _parts(index) for k, v in _read(part).items()}
         if (folder / name).exists():
             return _read(folder / name)
     raise UserError(f"{folder} has no weights: neither {WEIGHTS} nor {TORCH_WEIGHTS}")
+
+
+def _parts(index: Path) -> list[Path]:
+    """The files that hold some of the arrays each."""
+    try:
+        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        return sorted({index.parent / name for name in names})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{index} has no weight_map that names the files of arrays") from None
 
 
 def _read(file: Path) -> Mapping[str, Array]:

@@ -29,6 +29,7 @@ NAMES: Mapping[str, names.Names] = {
 }
 
 CUT_IN_ANOTHER_WAY = {
+    "roberta": pieces.roberta,
     "deberta": pieces.deberta,
     "deberta-v2": pieces.deberta_v2,
     "xlnet": pieces.xlnet,

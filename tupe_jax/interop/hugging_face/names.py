@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from tupe_jax.config import ModelConfig
 from tupe_jax.interop.places import Layout, Place, linear, norm
 
+SEGMENTS = "embeddings.token_type_embeddings.weight"
+
 
 @dataclass(frozen=True)
 class Names:
@@ -171,8 +173,7 @@ def places(names: Names, config: ModelConfig) -> Iterator[Place]:
         table = (encoder, "positions", "absolute", "table")
         yield Place(names.positions, table, "same")
     if config.segments:
-        segments = "embeddings.token_type_embeddings.weight"
-        yield Place(segments, (encoder, "segment_embedding"), "same")
+        yield Place(SEGMENTS, (encoder, "segment_embedding"), "same")
     if config.embedding_norm:
         yield from norm("embeddings.LayerNorm", encoder, "embedding_norm")
     if config.embedding_size:

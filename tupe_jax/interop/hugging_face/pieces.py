@@ -1,4 +1,4 @@
-"""Arrays that DeBERTa and XLNet cut in another way than the rest do."""
+"""Arrays that RoBERTa, DeBERTa and XLNet cut in another way than the rest do."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,17 @@ import numpy as np
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.interop.arrays import Array
+from tupe_jax.interop.hugging_face.names import SEGMENTS
 from tupe_jax.interop.hugging_face.settings import Settings
 
 RELATIVE = "encoder.rel_embeddings.weight"
+
+
+def roberta(
+    state: Mapping[str, Array], settings: Settings, config: ModelConfig
+) -> dict[str, Array]:
+    """Only the segment that its tokenizer gives to every word."""
+    return {**state, SEGMENTS: state[SEGMENTS][: config.segments]}
 
 
 def deberta(
@@ -42,13 +50,13 @@ def deberta_v2(
     The numbers are theirs. Fine-tuning moves the parts one by one, where theirs are tied.
     """
     pieces = dict(state)
-    if settings.get("norm_rel_ebd", "none") == "layer_norm":
+    if settings.text("norm_rel_ebd", "none") == "layer_norm":
         scale_D, bias_D = (pieces.pop(f"encoder.LayerNorm.{kind}") for kind in ("weight", "bias"))
         r_RxD = pieces[RELATIVE]
         centred = r_RxD - r_RxD.mean(-1, keepdims=True)
         deviation = np.sqrt(np.square(centred).mean(-1, keepdims=True) + config.layer_norm_eps)
         pieces[RELATIVE] = centred / deviation * scale_D + bias_D
-    if settings.get("share_att_key", False):
+    if settings.flag("share_att_key", False):
         for attention in _attentions(config):
             for part in ("query", "key"):
                 for kind in ("weight", "bias"):

@@ -31,9 +31,21 @@ class Settings:
         return value
 
     def number(self, name: str, default: int | None = None) -> int:
+        return int(self._typed(name, default, "a whole number", int))
+
+    def real(self, name: str, default: float) -> float:
+        return float(self._typed(name, default, "a number", int, float))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._typed(name, default, "a text", str))
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self._typed(name, default, "true or false", bool))
+
+    def _typed(self, name: str, default: Any, wanted: str, *types: type) -> Any:
         value = self.get(name, default)
-        if type(value) is not int:
-            raise UserError(f"{self.source}: {name}={value!r} should be a whole number")
+        if type(value) not in types:  # to isinstance, True is a number
+            raise UserError(f"{self.source}: {name}={value!r} should be {wanted}")
         return value
 
     def require(self, name: str, *allowed: Any) -> None:
@@ -59,11 +71,14 @@ def bert(settings: Settings, found: Found) -> ModelConfig:
 
 
 def roberta(settings: Settings, found: Found) -> ModelConfig:
-    """Its head for masked words has the exact GELU whatever the layers have."""
+    """Its head for masked words has the exact GELU whatever the layers have.
+
+    Its tokenizer tells no segments: all words are of the first, however many the table has.
+    """
     settings.require("hidden_act", "gelu")
     pad_id = settings.number("pad_token_id", 1)
     position = _added(settings, offset=pad_id + 1)
-    return _encoder(settings, found, position, pad_id=pad_id, segments=_segments(settings))
+    return _encoder(settings, found, position, pad_id=pad_id, segments=1)
 
 
 def electra(settings: Settings, found: Found) -> ModelConfig:
@@ -88,6 +103,7 @@ def albert(settings: Settings, found: Found) -> ModelConfig:
         _added(settings),
         default_activation="gelu_new",
         default_dropout=0.0,
+        classifier_dropout=settings.real("classifier_dropout_prob", 0.1),
         segments=_segments(settings),
         embedding_size=settings.number("embedding_size", 128),
         share_layers=True,
@@ -120,16 +136,21 @@ def deberta_v2(settings: Settings, found: Found) -> ModelConfig:
 def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig:
     settings.require("relative_attention", True)
     terms = settings.get("pos_att_type")
-    listed = terms.split("|") if isinstance(terms, str) else terms
-    if sorted(part.strip().lower() for part in listed) != ["c2p", "p2c"]:
+    listed = terms if isinstance(terms, list) else settings.text("pos_att_type").split("|")
+    if sorted(str(part).strip().lower() for part in listed) != ["c2p", "p2c"]:
         settings.require("pos_att_type", "c2p|p2c")
     for name in ("embedding_size", "attention_head_size"):
         settings.require(name, None)
     longest = settings.number("max_position_embeddings", 512)
     farthest = settings.number("max_relative_positions", -1)
     farthest = longest if farthest < 1 else farthest
+    if buckets >= farthest:
+        raise UserError(
+            f"{settings.source}: position_buckets={buckets} is not supported, only fewer than the "
+            f"distances, {farthest}"
+        )
     position = PositionConfig(
-        absolute="added" if settings.get("position_biased_input", True) else "none",
+        absolute="added" if settings.flag("position_biased_input", True) else "none",
         relative="deberta_released",
         untie_cls=False,
         max_length=longest,
@@ -137,7 +158,15 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
         max_distance=farthest,
     )
     segments = settings.number("type_vocab_size", 0)
-    return _encoder(settings, found, position, default_eps=1e-7, segments=segments)
+    dropout = settings.real("hidden_dropout_prob", 0.1)
+    return _encoder(
+        settings,
+        found,
+        position,
+        default_eps=1e-7,
+        classifier_dropout=settings.real("cls_dropout", dropout),
+        segments=segments,
+    )
 
 
 def xlnet(settings: Settings, found: Found) -> ModelConfig:
@@ -150,14 +179,14 @@ def xlnet(settings: Settings, found: Found) -> ModelConfig:
     settings.require("clamp_len", -1)
     settings.require("same_length", False)
     settings.require("untie_r", True)
-    usual = {
+    usual: dict[str, Any] = {
         "hidden_size": settings.number("d_model"),
         "num_hidden_layers": settings.number("n_layer"),
         "num_attention_heads": settings.number("n_head"),
         "intermediate_size": settings.number("d_inner"),
-        "hidden_act": settings.get("ff_activation", "gelu"),
-        "hidden_dropout_prob": settings.get("dropout", 0.1),
-        "attention_probs_dropout_prob": settings.get("dropout", 0.1),
+        "hidden_act": settings.text("ff_activation", "gelu"),
+        "hidden_dropout_prob": settings.real("dropout", 0.1),
+        "attention_probs_dropout_prob": settings.real("dropout", 0.1),
     }
     settings.require("d_head", usual["hidden_size"] // usual["num_attention_heads"], None)
     position = PositionConfig(absolute="none", relative="transformer_xl", untie_cls=False)
@@ -194,25 +223,28 @@ def _encoder(
     default_activation: str = "gelu",
     default_dropout: float = 0.1,
     default_eps: float = 1e-12,
+    classifier_dropout: float | None = None,
     **others: Any,
 ) -> ModelConfig:
     """What all types call alike."""
     settings.require("is_decoder", False)
     settings.require("add_cross_attention", False)
-    activation = settings.get("hidden_act", default_activation)
+    activation = settings.text("hidden_act", default_activation)
     if activation not in ACTIVATIONS:
         settings.require("hidden_act", *ACTIVATIONS)
-    dropout = float(settings.get("hidden_dropout_prob", default_dropout))
+    dropout = settings.real("hidden_dropout_prob", default_dropout)
+    if classifier_dropout is None:
+        classifier_dropout = settings.real("classifier_dropout", dropout)
     return ModelConfig(
         vocab_size=settings.number("vocab_size"),
         hidden_size=settings.number("hidden_size"),
         num_layers=settings.number("num_hidden_layers"),
         num_heads=settings.number("num_attention_heads"),
         mlp_size=settings.number("intermediate_size"),
-        layer_norm_eps=float(settings.get("layer_norm_eps", default_eps)),
+        layer_norm_eps=settings.real("layer_norm_eps", default_eps),
         dropout=dropout,
-        attention_dropout=float(settings.get("attention_probs_dropout_prob", default_dropout)),
-        classifier_dropout=float(settings.get("classifier_dropout", dropout)),
+        attention_dropout=settings.real("attention_probs_dropout_prob", default_dropout),
+        classifier_dropout=classifier_dropout,
         activation=ACTIVATIONS[activation],
         pad_id=settings.number("pad_token_id", 0) if pad_id is None else pad_id,
         sep_id=found.sep_id,

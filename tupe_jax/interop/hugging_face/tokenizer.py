@@ -9,10 +9,12 @@ from typing import Any
 
 from tupe_jax.data.tokenizer_vocabulary import TokenizerVocabulary, library
 from tupe_jax.errors import UserError
+from tupe_jax.interop.hugging_face.settings import Settings
 from tupe_jax.special_tokens import SpecialTokens
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
 BPE = ("vocab.json", "merges.txt")
+TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Kind:
     lower_case: bool = False
     mask_takes_space: bool = False
     """The space before it, like a word."""
+    adds_mask: bool = False
+    """Behind the pieces of its files."""
     keeps_spaces: bool = False
     """To SentencePiece a text is one word."""
 
@@ -42,7 +46,7 @@ KINDS: Mapping[str, Kind] = {
     "roberta": _ROBERTA,
     "mpnet": replace(_ROBERTA, unk="[UNK]", lower_case=True, mask_takes_space=True),
     "deberta": replace(_BERT, lower_case=False),
-    "deberta-v2": replace(_BERT, lower_case=False, keeps_spaces=True),
+    "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, keeps_spaces=True),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
     "xlnet": Kind("<pad>", "<cls>", "<sep>", "<mask>", "<unk>", mask_takes_space=True),
 }
@@ -51,11 +55,12 @@ KINDS: Mapping[str, Kind] = {
 def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabulary:
     """The tokenizer of a model of `size` rows, with the ids of its special pieces."""
     kind = KINDS[model_type]
-    settings = {
+    found = {
         **_json(folder / "special_tokens_map.json"),
-        **_json(folder / "tokenizer_config.json"),
+        **_json(folder / TOKENIZER_SETTINGS),
     }
-    written = {name: _written(settings.get(f"{name}_token"), kind, name) for name in _NAMES}
+    settings = Settings(found, str(folder / TOKENIZER_SETTINGS))
+    written = {name: _written(found.get(f"{name}_token"), kind, name) for name in _NAMES}
     tokenizer = _tokenizer(folder, kind, settings, written)
     ids = {name: tokenizer.token_to_id(text) for name, text in written.items()}
     for name, number in ids.items():
@@ -80,17 +85,17 @@ def _written(setting: Any, kind: Kind, name: str) -> str:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{file} should hold settings by their names")
     return found
 
 
-def _tokenizer(
-    folder: Path, kind: Kind, settings: Mapping[str, Any], written: Mapping[str, str]
-) -> Any:
+def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[str, str]) -> Any:
     tokenizers = library()
     if (folder / TOKENIZER).exists():
         try:
@@ -111,46 +116,52 @@ def _tokenizer(
     tokenizer.no_padding()
     tokenizer.no_truncation()
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+
+    def is_there(name: str, text: str) -> bool:
+        # An added piece would take a row that nobody trained.
+        return tokenizer.token_to_id(text) is not None or (name == "mask" and kind.adds_mask)
+
     tokenizer.add_special_tokens(
         [
             tokenizers.AddedToken(
                 text, normalized=False, lstrip=name == "mask" and kind.mask_takes_space
             )
             for name, text in written.items()
-            if text not in known
+            if text not in known and is_there(name, text)
         ]
     )
     return tokenizer
 
 
-def _wordpiece(file: Path, kind: Kind, settings: Mapping[str, Any], unk: str) -> Any:
+def _wordpiece(file: Path, kind: Kind, settings: Settings, unk: str) -> Any:
     tokenizers = library()
     pieces = file.read_text(encoding="utf-8").split("\n")
     numbered = {piece: i for i, piece in enumerate(pieces) if piece}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbered, unk_token=unk))
+    lower_case = settings.flag("do_lower_case", kind.lower_case)
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", kind.lower_case),
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
+        strip_accents=settings.flag("strip_accents", lower_case),
+        lowercase=lower_case,
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = tokenizers.decoders.WordPiece()
     return tokenizer
 
 
-def _byte_level_bpe(folder: Path, settings: Mapping[str, Any]) -> Any:
+def _byte_level_bpe(folder: Path, settings: Settings) -> Any:
     tokenizers = library()
     vocabulary, merges = (str(folder / name) for name in BPE)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocabulary, merges))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=settings.get("add_prefix_space", False)
+        add_prefix_space=settings.flag("add_prefix_space", False)
     )
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     return tokenizer
 
 
-def _unigram(file: Path, kind: Kind, settings: Mapping[str, Any]) -> Any:
+def _unigram(file: Path, kind: Kind, settings: Settings) -> Any:
     tokenizers = library()
     model = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
     model.ParseFromString(file.read_bytes())
@@ -160,13 +171,13 @@ def _unigram(file: Path, kind: Kind, settings: Mapping[str, Any]) -> Any:
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.Unigram(scores, model.trainer_spec.unk_id, byte_fallback=False)
     )
-    lower_case = settings.get("do_lower_case", kind.lower_case)
+    lower_case = settings.flag("do_lower_case", kind.lower_case)
     characters = model.normalizer_spec.precompiled_charsmap
     if kind.keeps_spaces:
         tokenizer.normalizer = _light_normalizer(lower_case)
-        split = [tokenizers.pre_tokenizers.Punctuation()] * settings.get("split_by_punct", False)
+        split = [tokenizers.pre_tokenizers.Punctuation()] * settings.flag("split_by_punct", False)
     else:
-        accents = settings.get("keep_accents", False)
+        accents = settings.flag("keep_accents", False)
         tokenizer.normalizer = _normalizer(lower_case, accents, characters)
         split = [tokenizers.pre_tokenizers.WhitespaceSplit()]
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
