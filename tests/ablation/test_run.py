@@ -199,6 +199,19 @@ def test_a_record_of_other_text_is_named(tmp_path):
         collect(lab.config, tmp_path)
 
 
+def test_records_of_other_text_are_named_before_any_training(tmp_path, monkeypatch):
+    lab = Lab(small_study(), tmp_path, killed_after=1)
+    with pytest.raises(KilledError):
+        lab.run()
+    (tmp_path / "vocabulary.model").write_bytes(b"other pieces")
+    data = shared_data.SharedData(tmp_path / "vocabulary.model", rows=None)
+    monkeypatch.setattr(perform, "make_shared_data", lambda config, workdir: data)
+    with pytest.raises(UserError, match=r"seed0-lr0.001 was trained on other text .*y\.model"):
+        perform.open_study(lab.config, tmp_path, Stop())
+    monkeypatch.setattr(shared_data.SharedData, "digest", lambda data: "the same")
+    perform.open_study(lab.config, tmp_path, Stop())
+
+
 def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch):
     def diverge(config, folder, stop):
         (folder / "metrics.jsonl").write_text('{"step": 2, "valid_loss": 5.5}\n')

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-from tupe_jax.ablation.collect import read_run, run_settings
+from tupe_jax.ablation.collect import check_trained_on, collect, read_run, run_settings
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
@@ -105,6 +105,8 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
         )
     tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
     data = make_shared_data(config.pretrain, workdir)
+    there = collect(config, workdir).records
+    check_trained_on(data.digest(), data.rows or data.vocabulary, there, workdir)
     return Performer(config, workdir, data, tasks, pairs, stop)
 
 
