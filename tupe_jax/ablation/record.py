@@ -2,10 +2,12 @@
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,12 +116,14 @@ def read_record(folder: Path) -> RunRecord | None:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         record = _from_json(values, _read_matrices(folder) if values["measures"] else None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*_DAMAGE, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({error}); remove it to measure again") from error
     return record
 
 
 _MATRICES = "matrices_LxHxNxN"
+_DAMAGE = (BadZipFile, EOFError, zlib.error)
+"""What an archive that was cut or overwritten raises."""
 
 
 def _as_dict(record: RunRecord) -> dict[str, Any]:
