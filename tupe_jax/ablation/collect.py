@@ -7,7 +7,7 @@ from typing import Any
 
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.plan import RunKey, Unit, best_rate, plan, tuning_runs
-from tupe_jax.ablation.record import RECORD_FILE, RunRecord, read_record
+from tupe_jax.ablation.record import RECORD_FILE, Curve, RunRecord, read_record
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.run import FREE as FREE_IN_FINETUNING
 from tupe_jax.training.changed_config import FREE_IN_PRETRAINING, check_unchanged
@@ -37,6 +37,15 @@ class Collected:
         return [
             r for of in (self.runs, self.tuning) for found in of.values() for r in found.values()
         ]
+
+    @property
+    def curves(self) -> dict[str, list[Curve]]:
+        """By variant, of every seed that was evaluated or diverged; variants without left out."""
+        found = {
+            name: [record.curve for _, record in sorted(runs.items()) if record.curve]
+            for name, runs in self.runs.items()
+        }
+        return {name: curves for name, curves in found.items() if curves}
 
 
 def collect(config: AblationConfig, workdir: Path) -> Collected:

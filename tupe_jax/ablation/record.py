@@ -19,6 +19,8 @@ RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
 
 Matrices = NDArray[np.float32]
 """Attention by position of every layer and head, [L, H, N, N]."""
+Curve = tuple[tuple[int, float], ...]
+"""(step, loss in nats), in the order of steps."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,7 @@ class RunRecord:
     """A digest of vocabulary and rows: runs on other text do not belong into one table."""
     parameters: int
     tokens_per_step: int
-    validation: tuple[tuple[int, float], ...]
-    """(step, loss in nats), in the order of steps."""
+    validation: Curve
     diverged: bool = False
     """Loss or gradient were not finite: training was given up, and nothing was measured."""
     source: str = ""
@@ -91,6 +92,13 @@ class RunRecord:
     def is_measured(self) -> bool:
         """Whether this is a whole run, not one for tuning."""
         return bool(self.measures)
+
+    @property
+    def curve(self) -> Curve:
+        """`validation`, to compare steps: a run that diverged never gets anywhere."""
+        if self.diverged:
+            return tuple((step, math.inf) for step, _ in self.validation) or ((0, math.inf),)
+        return self.validation
 
     @property
     def final_loss(self) -> float:
