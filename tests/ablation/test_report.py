@@ -103,6 +103,15 @@ def test_a_complete_study_has_all_sections(page):
     assert "Diverged" not in page.text
 
 
+def test_probes_name_their_pairs_and_which_answer_is_right_and_show_accuracy(page):
+    assert page.text.count("of the built-in grammar") == 3  # table, probes, minimal pairs
+    assert "In Shuffle-SR another answer is right" in page.text
+    at = page.words.index("Accuracy after the change, %, the mean over seeds:")
+    row = page.words.index("BERT-A", at)
+    accuracies = [float(word) for word in page.words[row + 1 : row + 3]]
+    assert accuracies[0] > 60 > accuracies[1]  # Random, Shuffle-SR
+
+
 def test_the_page_says_what_was_run(page):
     assert COMMAND in page.text
     assert "900 steps of 64 rows of 64 tokens" in page.text

@@ -117,4 +117,5 @@ def test_the_csv_has_every_number_of_every_run():
     assert (first["validation_loss"], second["validation_loss"]) == ("3.0", "4.0")
     assert first["builtin_sst_accuracy_last"] == "0.5"
     assert first["Random_delta"] == "-0.25"
+    assert (first["Random_delta_low"], first["Random_delta_high"]) == ("-0.375", "-0.125")
     assert math.isclose(float(first["symmetry"]), 0.5)

@@ -91,6 +91,11 @@ class MeasureConfig:
     probe_file: str = ""
     """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
 
+    @property
+    def probe_source(self) -> str:
+        """Where the pairs of the probes are from."""
+        return self.probe_file or "the built-in grammar"
+
     def __post_init__(self) -> None:
         check_fields(self, "measure")
         if self.probe_task:

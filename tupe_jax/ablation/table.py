@@ -137,8 +137,10 @@ def _notes(collected: Collected, has_steps: bool) -> Iterator[str]:
         )
     if config.measure.probe_task:
         yield (
-            f"Shuffle and Random: the accuracy on {config.measure.probe_task} pairs after the "
-            "order of words was changed, less that before."
+            "Shuffle and Random: the accuracy of models fine-tuned on "
+            f"{config.measure.probe_task}, on pairs of {config.measure.probe_source}, after the "
+            "order of words was changed, less that before. In Shuffle-SR another answer is "
+            "right after the change; in the others the same."
         )
     if any(collected.tuning.values()):
         yield ""
@@ -204,6 +206,8 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
     for name, probe in record.probes.items():
         yield f"{name}_accuracy", probe.accuracy
         yield f"{name}_delta", probe.delta
+        yield f"{name}_delta_low", probe.low
+        yield f"{name}_delta_high", probe.high
 
 
 def _steps_of(record: RunRecord, first: str, others: Sequence[Curve]) -> dict[str, str | float]:
