@@ -200,23 +200,31 @@ def test_a_record_of_other_text_is_named(tmp_path):
         collect(lab.config, tmp_path)
 
 
+def data_in(workdir):
+    (workdir / "vocabulary.model").write_bytes(b"pieces")
+    (workdir / "rows").mkdir()
+    (workdir / "rows/index.json").write_text("{}")
+    return shared_data.SharedData(workdir / "vocabulary.model", workdir / "rows")
+
+
 def test_records_of_other_text_are_named_before_any_training(tmp_path, monkeypatch):
     lab = Lab(small_study(), tmp_path, killed_after=1)
     with pytest.raises(KilledError):
         lab.run()
-    (tmp_path / "vocabulary.model").write_bytes(b"other pieces")
-    data = shared_data.SharedData(tmp_path / "vocabulary.model", rows=None)
+    data = data_in(tmp_path)
     monkeypatch.setattr(perform, "make_shared_data", lambda config, workdir: data)
-    with pytest.raises(UserError, match=r"seed0-lr0.001 was trained on other text .*y\.model"):
+    with pytest.raises(
+        UserError, match=r"seed0-lr0.001 was trained on other text .* than .*/rows;"
+    ):
         perform.open_study(lab.config, tmp_path, Stop())
     monkeypatch.setattr(shared_data.SharedData, "digest", lambda data: "the same")
     perform.open_study(lab.config, tmp_path, Stop())
 
 
 def performer_in(workdir):
-    (workdir / "vocabulary.model").write_bytes(b"pieces")
-    data = shared_data.SharedData(workdir / "vocabulary.model", rows=None)
-    return perform.Performer(small_study(), workdir, data, tasks={}, pairs=(), stop=Stop())
+    return perform.Performer(
+        small_study(), workdir, data_in(workdir), tasks={}, pairs=(), stop=Stop()
+    )
 
 
 def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):

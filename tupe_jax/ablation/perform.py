@@ -114,7 +114,7 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
     tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
     data = make_shared_data(config.pretrain, workdir)
     there = collect(config, workdir).records
-    check_trained_on(data.digest(), data.rows or data.vocabulary, there, workdir)
+    check_trained_on(data.digest(), data.rows, there, workdir)
     return Performer(config, workdir, data, tasks, pairs, stop)
 
 

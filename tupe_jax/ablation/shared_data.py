@@ -16,18 +16,16 @@ class SharedData:
     """Where the data of all runs is."""
 
     vocabulary: Path
-    rows: Path | None
-    """None: the live reader makes them."""
+    rows: Path
 
     def digest(self) -> str:
         """Tells this vocabulary and these rows from others."""
-        files = [self.vocabulary, *([] if self.rows is None else [self.rows / INDEX_FILE])]
+        files = [self.vocabulary, self.rows / INDEX_FILE]
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
     def given_to(self, config: Config) -> Config:
         """A run that reads it."""
-        prepared = "" if self.rows is None else str(self.rows)
-        data = replace(config.data, vocabulary=str(self.vocabulary), prepared=prepared)
+        data = replace(config.data, vocabulary=str(self.vocabulary), prepared=str(self.rows))
         return replace(config, data=data)
 
 
@@ -36,6 +34,4 @@ def make_shared_data(config: Config, workdir: Path) -> SharedData:
     # Shards may begin at the same time: the first one makes the data, the others wait for it.
     with alone(workdir / "data.lock"):
         vocabulary = make_corpus(config, workdir, None, say)
-    if config.data.reader == "live":
-        return SharedData(vocabulary, None)
     return SharedData(vocabulary, Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER))
