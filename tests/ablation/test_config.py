@@ -103,7 +103,30 @@ def test_a_study_may_do_without_fine_tuning():
             lambda: replace(
                 CONFIG, downstream=replace(CONFIG.downstream, finetune=FinetuneConfig(length=513))
             ),
-            "finetune.length=513 is more than pretrain.position.max_length=512",
+            "finetune.length=513 is more than position.max_length=512 of variant bert_a",
+        ),
+        (
+            lambda: replace(
+                CONFIG, variants=(Variant("a", "bert_a", {"position.max_length": 15}),)
+            ),
+            "finetune.length=16 is more than position.max_length=15 of variant a",
+        ),
+        (
+            lambda: replace(CONFIG, measure=MeasureConfig(length=8, words=299)),
+            "measure.words=299 is more than the 29. that pretrain.model.vocab_size=300 has",
+        ),
+        (
+            lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_file="snli.jsonl")),
+            "probe_file='snli.jsonl' is of no use without measure.probe_task",
+        ),
+        (
+            lambda: replace(
+                CONFIG,
+                pretrain=replace(
+                    CONFIG.pretrain, data=replace(CONFIG.pretrain.data, reader="live")
+                ),
+            ),
+            "pretrain.data.reader='live': runs of a study read rows that are made once",
         ),
     ],
 )

@@ -65,7 +65,16 @@ def test_being_there_at_the_first_evaluation_is_a_bound_without_interval():
     assert not speed_up([falling(0.004)] * 2, [falling(0.002)] * 2).is_bound
 
 
-def test_a_variant_against_itself_is_as_fast_whatever_its_seeds():
+def test_a_slower_variant_has_no_ratio_below_1():
+    assert speed_up([falling(0.0019)] * 2, [falling(0.002)] * 2).ratio is None
+
+
+def test_an_other_that_diverged_before_it_was_evaluated_sets_no_goal():
+    result = speed_up([falling(0.004)] * 2, [falling(0.002), [(1, math.inf)]])
+    assert (result.goal, result.steps, result.ratio) == (math.inf, (None, None), None)
+
+
+def test_a_variant_whose_seeds_are_equal_is_as_fast_as_itself():
     curves = [falling(0.004), falling(0.004), falling(0.004)]
     assert speed_up(curves, curves).ratio == pytest.approx(1.0)
 

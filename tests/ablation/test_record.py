@@ -51,6 +51,17 @@ def test_where_nothing_is_finished_there_is_no_record(tmp_path):
     assert read_record(tmp_path) is None
 
 
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def overwritten(file):
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 3
+    content[middle : middle + 20] = bytes(20)
+    file.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -59,6 +70,9 @@ def test_where_nothing_is_finished_there_is_no_record(tmp_path):
         lambda folder: (folder / RECORD_FILE).write_text("[]"),
         lambda folder: (folder / RECORD_FILE).write_text('{"variant": "tupe_a"}'),
         lambda folder: (folder / MATRICES_FILE).write_bytes(b"no archive"),
+        lambda folder: (folder / MATRICES_FILE).write_bytes(b""),
+        lambda folder: cut(folder / MATRICES_FILE),
+        lambda folder: overwritten(folder / MATRICES_FILE),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, damage):

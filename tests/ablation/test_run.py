@@ -10,6 +10,7 @@ import pytest
 
 from tests.ablation.studies import record_of, small_study
 from tupe_jax.ablation import perform, shared_data
+from tupe_jax.ablation.alone import alone
 from tupe_jax.ablation.collect import collect
 from tupe_jax.ablation.plan import EVERYTHING, RunKey, Unit
 from tupe_jax.ablation.record import write_record
@@ -199,17 +200,52 @@ def test_a_record_of_other_text_is_named(tmp_path):
         collect(lab.config, tmp_path)
 
 
+def data_in(workdir):
+    (workdir / "vocabulary.model").write_bytes(b"pieces")
+    (workdir / "rows").mkdir()
+    (workdir / "rows/index.json").write_text("{}")
+    return shared_data.SharedData(workdir / "vocabulary.model", workdir / "rows")
+
+
+def test_records_of_other_text_are_named_before_any_training(tmp_path, monkeypatch):
+    lab = Lab(small_study(), tmp_path, killed_after=1)
+    with pytest.raises(KilledError):
+        lab.run()
+    data = data_in(tmp_path)
+    monkeypatch.setattr(perform, "make_shared_data", lambda config, workdir: data)
+    with pytest.raises(
+        UserError, match=r"seed0-lr0.001 was trained on other text .* than .*/rows;"
+    ):
+        perform.open_study(lab.config, tmp_path, Stop())
+    monkeypatch.setattr(shared_data.SharedData, "digest", lambda data: "the same")
+    perform.open_study(lab.config, tmp_path, Stop())
+
+
+def performer_in(workdir):
+    return perform.Performer(
+        small_study(), workdir, data_in(workdir), tasks={}, pairs=(), stop=Stop()
+    )
+
+
+def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(perform.Performer, "_pretrain", lambda self, key: None)
+    key = RunKey("bert_a", 0, 1e-3)
+    performer = performer_in(tmp_path)
+    assert performer(key, is_tuning=True) is None
+    with (
+        alone(tmp_path / key.folder / perform.LOCK_FILE),
+        pytest.raises(UserError, match=r"another process does this run: .*bert_a/seed0-lr0\.001"),
+    ):
+        performer(key, is_tuning=True)
+
+
 def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch):
     def diverge(config, folder, stop):
         (folder / "metrics.jsonl").write_text('{"step": 2, "valid_loss": 5.5}\n')
         raise DivergedError("loss was not finite")
 
     monkeypatch.setattr(perform, "pretrain", diverge)
-    config = small_study(learning_rates=(1e-3,))
-    (tmp_path / "vocabulary.model").write_bytes(b"pieces")
-    data = shared_data.SharedData(tmp_path / "vocabulary.model", rows=None)
-    performer = perform.Performer(config, tmp_path, data, tasks={}, pairs=(), stop=Stop())
-    record = performer(RunKey("bert_a", 0, 1e-3), is_tuning=False)
+    record = performer_in(tmp_path)(RunKey("bert_a", 0, 1e-3), is_tuning=False)
     assert (record.diverged, record.validation) == (True, ((2, 5.5),))
     assert record.final_loss == math.inf
     assert not record.is_measured

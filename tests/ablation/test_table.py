@@ -55,6 +55,55 @@ def test_a_seed_that_diverged_leaves_no_mean():
     assert dict(zip(header, bert, strict=True))["validation loss, nats"] == "inf"
 
 
+def test_means_without_a_diverged_seed_say_so():
+    one, other = record("bert_a", 0), record("bert_a", 1, is_tuning=True, diverged=True)
+    collected = replace(COLLECTED, runs={"bert_a": {0: one, 1: other}, "tupe_a": {}})
+    header, _, bert, *_ = map(cells, markdown(collected).split("\n"))
+    line = dict(zip(header, bert, strict=True))
+    assert line["builtin_sst, %"] == "75.0 (1 of 2 seeds)"
+    assert line["locality"] == "0.250 (1 of 2 seeds)"
+
+
+def curves(variant, *ends, diverged=()):
+    """Straight from 10 nats at step 1 to each end at step 101."""
+    return {
+        seed: record(variant, seed, validation=((1, 10.0), (101, end)), diverged=seed in diverged)
+        for seed, end in enumerate(ends)
+    }
+
+
+def steps_in(runs):
+    """What the table and the CSV say of the steps of `tupe_a`."""
+    collected = replace(COLLECTED, runs=runs)
+    header, _, bert, tupe, *_ = map(cells, markdown(collected).split("\n"))
+    assert (header[-1], bert[-1]) == ("steps to bert_a's final loss", "-")
+    rows = csv.DictReader(io.StringIO(csv_table(collected)))
+    return tupe[-1], [row["steps_to_bert_a"] for row in rows if row["variant"] == "tupe_a"]
+
+
+def test_steps_to_the_first_variants_final_loss_are_in_the_table():
+    bert = curves("bert_a", 6.0, 6.0)
+    assert steps_in({"bert_a": bert, "tupe_a": curves("tupe_a", 2.0, 2.0)}) == (
+        "51 (51 to 51)",
+        ["51.0", "51.0"],
+    )
+    assert steps_in({"bert_a": bert, "tupe_a": curves("tupe_a", 2.0, 7.0)}) == (
+        "reached by 1 of 2 seeds",
+        ["51.0", "never"],
+    )
+    assert steps_in({"bert_a": bert, "tupe_a": curves("tupe_a", 7.0, 7.0)}) == (
+        "never reached",
+        ["never", "never"],
+    )
+
+
+def test_a_diverged_seed_reaches_no_goal_and_sets_none():
+    good, bad = curves("bert_a", 6.0, 6.0), curves("bert_a", 6.0, 6.0, diverged=[1])
+    diverged = curves("tupe_a", 2.0, 2.0, diverged=[1])
+    assert steps_in({"bert_a": good, "tupe_a": diverged})[0] == "reached by 1 of 2 seeds"
+    assert steps_in({"bert_a": bad, "tupe_a": curves("tupe_a", 2.0, 2.0)})[0] == "never reached"
+
+
 def test_the_tuning_is_shown_with_what_was_chosen_and_whether_at_the_edge():
     table = markdown(COLLECTED)
     assert "| bert_a | **3.000** | 5.000 |" in table
@@ -68,4 +117,5 @@ def test_the_csv_has_every_number_of_every_run():
     assert (first["validation_loss"], second["validation_loss"]) == ("3.0", "4.0")
     assert first["builtin_sst_accuracy_last"] == "0.5"
     assert first["Random_delta"] == "-0.25"
+    assert (first["Random_delta_low"], first["Random_delta_high"]) == ("-0.375", "-0.125")
     assert math.isclose(float(first["symmetry"]), 0.5)

@@ -22,3 +22,12 @@ def test_a_setting_that_is_gone_is_named():
     saved["model"]["rainbow"] = True
     with pytest.raises(UserError, match=r"model\.rainbow was True, now None"):
         check_unchanged(saved, asdict(Config()))
+
+
+def test_a_setting_that_came_later_was_at_its_default_in_a_study_too():
+    saved = {"pretrain": asdict(Config())}
+    del saved["pretrain"]["model"]["segments"]
+    check_unchanged(saved, {"pretrain": asdict(Config())})
+    changed = {"pretrain": asdict(Config(model=ModelConfig(segments=2)))}
+    with pytest.raises(UserError, match=r"pretrain\.model\.segments was 0, now 2\."):
+        check_unchanged(saved, changed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.plan import RunKey, Unit, best_rate, plan, tuning_runs
-from tupe_jax.ablation.record import RECORD_FILE, RunRecord, read_record
+from tupe_jax.ablation.record import RECORD_FILE, Curve, RunRecord, read_record
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.run import FREE as FREE_IN_FINETUNING
 from tupe_jax.training.changed_config import FREE_IN_PRETRAINING, check_unchanged
@@ -31,6 +31,22 @@ class Collected:
     """Finished tuning runs by variant and learning rate."""
     missing: tuple[Unit, ...]
 
+    @property
+    def records(self) -> list[RunRecord]:
+        """All that was read."""
+        return [
+            r for of in (self.runs, self.tuning) for found in of.values() for r in found.values()
+        ]
+
+    @property
+    def curves(self) -> dict[str, list[Curve]]:
+        """By variant, of every seed that was evaluated or diverged; variants without left out."""
+        found = {
+            name: [record.curve for _, record in sorted(runs.items()) if record.curve]
+            for name, runs in self.runs.items()
+        }
+        return {name: curves for name, curves in found.items() if curves}
+
 
 def collect(config: AblationConfig, workdir: Path) -> Collected:
     """Read what is finished; a record that does not belong here is an error that names it."""
@@ -47,7 +63,8 @@ def collect(config: AblationConfig, workdir: Path) -> Collected:
             tuning[unit.variant][record.learning_rate] = record
         else:
             runs[unit.variant][unit.seed] = record
-    _check_same_data(found, workdir)
+    if found:
+        check_trained_on(found[0].data, workdir / key_of_record(found[0]).folder, found, workdir)
     return Collected(config, runs, tuning, tuple(missing))
 
 
@@ -105,11 +122,11 @@ def key_of_record(record: RunRecord) -> RunKey:
     return RunKey(record.variant, record.seed, record.learning_rate)
 
 
-def _check_same_data(records: Sequence[RunRecord], workdir: Path) -> None:
+def check_trained_on(data: str, where: Path, records: Sequence[RunRecord], workdir: Path) -> None:
+    """Refuse records of other data than what is at `where`, by their digests."""
     for record in records:
-        if record.data != records[0].data:
-            one, other = (workdir / key_of_record(r).folder for r in (records[0], record))
+        if record.data != data:
             raise UserError(
-                f"{other} was trained on other text or another vocabulary than {one}; copies of a "
-                "work directory must read the same files"
+                f"{workdir / key_of_record(record).folder} was trained on other text or another "
+                f"vocabulary than {where}; copies of a work directory must read the same files"
             )

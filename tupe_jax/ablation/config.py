@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from tupe_jax.checks import check_fields, from_mapping, one_of
 from tupe_jax.config import POSITION_VARIANTS, Config
+from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.task import KNOWN_TASKS
@@ -91,6 +92,11 @@ class MeasureConfig:
     probe_file: str = ""
     """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
 
+    @property
+    def probe_source(self) -> str:
+        """Where the pairs of the probes are from."""
+        return self.probe_file or "the built-in grammar"
+
     def __post_init__(self) -> None:
         check_fields(self, "measure")
         if self.probe_task:
@@ -112,7 +118,8 @@ class AblationConfig:
     seeds: tuple[int, ...] = (0, 1, 2)
     learning_rates: tuple[float, ...] = (1e-4,)
     pretrain: Config = field(default_factory=Config)
-    """What all variants have in common; its encoding, seed and learning rate are not used."""
+    """What all variants have in common; its encoding and learning rate are not used, and
+    its seed only for vocabulary and rows."""
     downstream: DownstreamConfig = field(default_factory=DownstreamConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
 
@@ -127,11 +134,21 @@ class AblationConfig:
                 f"measure.probe_task={probed!r} is not among downstream.tasks="
                 f"{','.join(self.downstream.tasks)}; a model must be fine-tuned on it first"
             )
-        longest = self.pretrain.model.position.max_length
-        if self.downstream.tasks and self.downstream.finetune.length > longest:
+        if self.measure.probe_file and not probed:
             raise UserError(
-                f"downstream.finetune.length={self.downstream.finetune.length} is more than "
-                f"pretrain.position.max_length={longest}"
+                f"measure.probe_file={self.measure.probe_file!r} is of no use without "
+                "measure.probe_task"
+            )
+        if self.pretrain.data.reader == "live":
+            raise UserError(
+                "pretrain.data.reader='live': runs of a study read rows that are made once; leave "
+                "it out"
+            )
+        words = self.pretrain.model.vocab_size - len(SPECIAL_PIECES)
+        if self.measure.words > words:
+            raise UserError(
+                f"measure.words={self.measure.words} is more than the {words} that "
+                f"pretrain.model.vocab_size={self.pretrain.model.vocab_size} has"
             )
         if self.measure.length + 1 > self.pretrain.data.length:
             raise UserError(
@@ -140,7 +157,13 @@ class AblationConfig:
             )
         # A wrong setting should not wait for its turn.
         for variant in self.variants:
-            run_config(self, variant, self.seeds[0], self.learning_rates[0])
+            run = run_config(self, variant, self.seeds[0], self.learning_rates[0])
+            longest = run.model.position.max_length
+            if self.downstream.tasks and self.downstream.finetune.length > longest:
+                raise UserError(
+                    f"downstream.finetune.length={self.downstream.finetune.length} is more than "
+                    f"position.max_length={longest} of variant {variant.name}"
+                )
         for seed in self.seeds:
             for rate in self.learning_rates:
                 run_config(self, self.variants[0], seed, rate)

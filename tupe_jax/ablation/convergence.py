@@ -12,6 +12,11 @@ one's step, and the speed-up is a bound: at least that much. Noise makes a first
 validation on the same rows each time leaves little of it. Steps are not seconds: what a step costs
 is another question.
 
+A variant that is slower ends, with the same steps, above the goal: a ratio below 1 cannot be seen,
+and one near 1 is there only where every seed happened to be good enough. "Not all" seeds at the
+goal means that the two are not told apart, or that the first is worse. A seed that diverged never
+reaches a goal and sets none.
+
 The interval of 95 % is of the geometric mean over all seeds that might have been drawn, on either
 side: Welch's t-interval of the logarithms. Seeds of the first vary the crossing at the goal; seeds
 of the other vary the goal, and so where the first one's curves cross it.
@@ -47,6 +52,14 @@ class SpeedUp:
         return tuple(steps for steps in self.steps if steps is not None)
 
     @property
+    def steps_interval(self) -> tuple[float, float] | None:
+        """Of the geometric mean of steps: what the other needed, over the ratio's."""
+        if self.interval is None or self.goal_steps is None:
+            return None
+        low, high = self.interval
+        return self.goal_steps / high, self.goal_steps / low
+
+    @property
     def ratio(self) -> float | None:
         """How many times fewer steps; None unless every seed has reached the goal."""
         if self.goal_steps is None or len(self.reached) < len(self.steps):
@@ -58,6 +71,8 @@ def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedU
     """A curve is [E, 2], step and loss of each evaluation; one for each seed of either variant."""
     mine, theirs = _curves(curves), _curves(others)
     their_mean_Ex2 = mean_curve(theirs)
+    if not len(their_mean_Ex2):  # a seed diverged before it was evaluated
+        return SpeedUp(math.inf, None, (None,) * len(mine), None, is_bound=False)
     last_step, goal = their_mean_Ex2[-1]
     finals = [float(curve_Ex2[curve_Ex2[:, 0] == last_step, 1][0]) for curve_Ex2 in theirs]
     goal_steps = first_crossing(their_mean_Ex2, goal)

@@ -11,7 +11,8 @@ from typing import Any
 import jax
 from flax import nnx
 
-from tupe_jax.ablation.collect import read_run, run_settings
+from tupe_jax.ablation.alone import alone
+from tupe_jax.ablation.collect import check_trained_on, collect, read_run, run_settings
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
@@ -29,7 +30,7 @@ from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.program import check_settings
 
-PRETRAIN_FOLDER, FINETUNE_FOLDER = "pretrain", "finetune"
+PRETRAIN_FOLDER, FINETUNE_FOLDER, LOCK_FILE = "pretrain", "finetune", "run.lock"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Performer:
 
     def __call__(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
         """The record of a run, for tuning of its pre-training only; None: stopped on request."""
+        folder = self.workdir / key.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        refusal = f"another process does this run: {folder}; give each of them another --shard"
+        with alone(folder / LOCK_FILE, refusal):
+            return self._do(key, is_tuning)
+
+    def _do(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
         jax.clear_caches()  # programs of the run before, which would only fill the memory
         record = read_run(self.config, self.workdir, key) or self._pretrain(key)
         if record is None or record.diverged or is_tuning:
@@ -73,7 +81,7 @@ class Performer:
 
     def _pretrain(self, key: RunKey) -> RunRecord | None:
         folder = self.workdir / key.folder / PRETRAIN_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         variant = self.config.variant(key.variant)
         config = run_config(self.config, variant, key.seed, key.learning_rate)
         diverged = False
@@ -105,6 +113,8 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
         )
     tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
     data = make_shared_data(config.pretrain, workdir)
+    there = collect(config, workdir).records
+    check_trained_on(data.digest(), data.rows, there, workdir)
     return Performer(config, workdir, data, tasks, pairs, stop)
 
 

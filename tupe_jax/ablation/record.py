@@ -2,10 +2,12 @@
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
 
 Matrices = NDArray[np.float32]
 """Attention by position of every layer and head, [L, H, N, N]."""
+Curve = tuple[tuple[int, float], ...]
+"""(step, loss in nats), in the order of steps."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,7 @@ class RunRecord:
     """A digest of vocabulary and rows: runs on other text do not belong into one table."""
     parameters: int
     tokens_per_step: int
-    validation: tuple[tuple[int, float], ...]
-    """(step, loss in nats), in the order of steps."""
+    validation: Curve
     diverged: bool = False
     """Loss or gradient were not finite: training was given up, and nothing was measured."""
     source: str = ""
@@ -89,6 +92,13 @@ class RunRecord:
     def is_measured(self) -> bool:
         """Whether this is a whole run, not one for tuning."""
         return bool(self.measures)
+
+    @property
+    def curve(self) -> Curve:
+        """`validation`, to compare steps: a run that diverged never gets anywhere."""
+        if self.diverged:
+            return tuple((step, math.inf) for step, _ in self.validation) or ((0, math.inf),)
+        return self.validation
 
     @property
     def final_loss(self) -> float:
@@ -114,12 +124,14 @@ def read_record(folder: Path) -> RunRecord | None:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         record = _from_json(values, _read_matrices(folder) if values["measures"] else None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*_DAMAGE, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({error}); remove it to measure again") from error
     return record
 
 
 _MATRICES = "matrices_LxHxNxN"
+_DAMAGE = (BadZipFile, EOFError, zlib.error)
+"""What an archive that was cut or overwritten raises."""
 
 
 def _as_dict(record: RunRecord) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def html_report(collected: Collected, command: str) -> str:
         _what_was_run(config, command),
         Section("table", "Table", [from_markdown(markdown(collected))]),
         *losses(finished),
-        *convergence(finished),
+        *convergence(collected),
         *attention(finished),
         *structure_and_scores(finished),
         *probes(finished),
@@ -76,7 +76,7 @@ def _warnings(collected: Collected) -> Iterator[Html]:
         yield element(
             "div",
             element("b", f"Diverged: {len(diverged)}. "),
-            "In no plot and no comparison of steps; the table says inf.",
+            "In no plot; the table says inf, and in comparisons of steps they never reach a goal.",
             element("ul", *(element("li", _run(record)) for record in diverged)),
             css="note",
         )

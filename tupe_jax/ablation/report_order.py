@@ -1,10 +1,20 @@
 """Of the report: what models notice of the order of words."""
 
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.page import Html, Section, cards, how_to_read, named_figure, not_shown
+from tupe_jax.ablation.page import (
+    Html,
+    Section,
+    cards,
+    element,
+    how_to_read,
+    named_figure,
+    not_shown,
+    table,
+)
 from tupe_jax.ablation.plots import dots
 from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord
 
@@ -17,6 +27,9 @@ _MARKERS_AND_BARS = (
 
 def probes(finished: Finished) -> Iterator[Section]:
     """What a change of word order does to fine-tuned models."""
+    config = finished.config
+    accuracies = finished.each(lambda record: record.probes or None)
+    names = list(dict.fromkeys(name for of in accuracies.values() for run in of for name in run))
     drawn = _drawn(
         finished,
         lambda record: record.probes,
@@ -30,13 +43,18 @@ def probes(finished: Finished) -> Iterator[Section]:
             "Probes of word order",
             [
                 how_to_read(
-                    f"Models fine-tuned on {finished.config.measure.probe_task} answer sentence "
-                    "pairs before and after words are moved: inside constituents of three to six "
-                    "words, anywhere (Random), or agent and patient exchanged, which makes another "
-                    "answer right (Shuffle-SR). Left of the dashed line, accuracy is lost. "
-                    f"{_MARKERS_AND_BARS} Scales differ."
+                    f"Models fine-tuned on {config.measure.probe_task} answer sentence pairs of "
+                    f"{config.measure.probe_source} before and after words are moved: inside "
+                    "constituents of three to six words, anywhere (Random), or agent and patient "
+                    "exchanged, which makes another answer right (Shuffle-SR). Left of the dashed "
+                    f"line, accuracy is lost. {_MARKERS_AND_BARS} Scales differ."
                 ),
                 cards(drawn),
+                element("p", "Accuracy after the change, %, the mean over seeds:"),
+                table(
+                    ["variant", *names],
+                    [[v, *(_accuracy(of, name) for name in names)] for v, of in accuracies.items()],
+                ),
                 not_shown(
                     "Whether a model that loses nothing has understood the order or ignores it: "
                     "read Shuffle-SR beside the others. Intervals are over sentence pairs and "
@@ -44,6 +62,11 @@ def probes(finished: Finished) -> Iterator[Section]:
                 ),
             ],
         )
+
+
+def _accuracy(runs: Sequence[Mapping[str, ProbeScore]], name: str) -> str:
+    found = [run[name].accuracy for run in runs if name in run]
+    return f"{100 * statistics.fmean(found):.1f}" if found else ""
 
 
 def minimal_pairs(finished: Finished) -> Iterator[Section]:

@@ -1,8 +1,10 @@
 """Of the report: how the validation loss falls, and how much sooner for some."""
 
+import math
 import statistics
 from collections.abc import Iterator
 
+from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.convergence import SpeedUp, speed_up
 from tupe_jax.ablation.finished import Finished
 from tupe_jax.ablation.page import (
@@ -59,15 +61,16 @@ def losses(finished: Finished) -> Iterator[Section]:
     )  # fmt: skip
 
 
-def convergence(finished: Finished) -> Iterator[Section]:
+def convergence(collected: Collected) -> Iterator[Section]:
     """Steps to the first variant's final loss, and everyone's to everyone's."""
-    curves = finished.each(lambda record: record.validation or None)
+    curves = collected.curves
     if len(curves) < 2:
         return
     first, *others = curves
     to_first = {name: speed_up(curves[name], curves[first]) for name in others}
     goal = next(iter(to_first.values()))
     own = "" if goal.goal_steps is None else f", where it was itself after {goal.goal_steps:,.0f}"
+    at = f"{goal.goal:.3f} nats, " if math.isfinite(goal.goal) else ""
     everyone = [
         [name, *("·" if name == other else _ratio(speed_up(of, curves[other])) for other in curves)]
         for name, of in curves.items()
@@ -77,13 +80,14 @@ def convergence(finished: Finished) -> Iterator[Section]:
         "Convergence",
         [
             how_to_read(
-                f"How many steps it takes to reach {goal.goal:.3f} nats, the mean final validation "
-                f"loss of {first}, the study's first variant{own}. The curve of each seed, "
+                f"How many steps it takes to reach {at}the mean final validation loss "
+                f"of {first}, the study's first variant{own}. The curve of each seed, "
                 "straight between evaluations and not smoothed, is followed until it is there for "
                 "the first time. The speed-up is a ratio of steps (geometric mean over seeds); its "
                 "interval of 95 % is Welch's of the logarithms and counts the seeds of both "
                 "variants. There is none with one seed, nor if a seed misses the final loss of a "
-                f"seed of {first} or is there when it is first evaluated."
+                f"seed of {first} or is there when it is first evaluated. A seed that diverged "
+                "never gets there, and sets no goal."
             ),
             table(
                 ["variant", "speed-up", "95 %", "steps, mean", "fewest to most", "seeds there"],
@@ -99,10 +103,12 @@ def convergence(finished: Finished) -> Iterator[Section]:
                 table(["", *curves], everyone),
             ),
             not_shown(
-                "Seconds: a step of one variant may cost more than one of another. Nor how soon a "
-                "run made to end at the goal would get there; its learning rate would have fallen "
-                "by then, so probably sooner. Where the goal lies on a plateau, a small difference "
-                "of losses is a large one of steps."
+                "That a variant is slower: it ends above the goal, so a ratio below 1 cannot be "
+                "seen, and one near 1 is shown only where all seeds happened to be good enough; "
+                "read “not all” as not told apart. Nor seconds: a step of one variant may cost "
+                "more than one of another. Nor how soon a run made to end at the goal would get "
+                "there; its learning rate would have fallen by then, so probably sooner. Where the "
+                "goal lies on a plateau, a small difference of losses is a large one of steps."
             ),
         ],
     )  # fmt: skip

@@ -1,12 +1,10 @@
 """Vocabulary and rows, made once for all runs of a study."""
 
-import fcntl
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tupe_jax.ablation.alone import alone
 from tupe_jax.config import Config
 from tupe_jax.data.rows import INDEX_FILE
 from tupe_jax.parallel.processes import say
@@ -18,34 +16,22 @@ class SharedData:
     """Where the data of all runs is."""
 
     vocabulary: Path
-    rows: Path | None
-    """None: the live reader makes them."""
+    rows: Path
 
     def digest(self) -> str:
         """Tells this vocabulary and these rows from others."""
-        files = [self.vocabulary, *([] if self.rows is None else [self.rows / INDEX_FILE])]
+        files = [self.vocabulary, self.rows / INDEX_FILE]
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
     def given_to(self, config: Config) -> Config:
         """A run that reads it."""
-        prepared = "" if self.rows is None else str(self.rows)
-        data = replace(config.data, vocabulary=str(self.vocabulary), prepared=prepared)
+        data = replace(config.data, vocabulary=str(self.vocabulary), prepared=str(self.rows))
         return replace(config, data=data)
 
 
 def make_shared_data(config: Config, workdir: Path) -> SharedData:
     """Make what is missing in the work directory."""
     # Shards may begin at the same time: the first one makes the data, the others wait for it.
-    with _alone(workdir / "data.lock"):
+    with alone(workdir / "data.lock"):
         vocabulary = make_corpus(config, workdir, None, say)
-    if config.data.reader == "live":
-        return SharedData(vocabulary, None)
     return SharedData(vocabulary, Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER))
-
-
-@contextmanager
-def _alone(file: Path) -> Iterator[None]:
-    """Wait until no other process holds the file; a killed one lets it go."""
-    with file.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tupe_jax.ablation.collect import Collected
+from tupe_jax.ablation.convergence import SpeedUp, speed_up
 from tupe_jax.ablation.plan import best_rate
-from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.record import Curve, RunRecord
 
 NOTHING, UNFINISHED = "-", "*"
 SHOWN_MEASURES = ("locality", "symmetry", "mirror_symmetry")
@@ -58,7 +59,15 @@ def _all_pairs(record: RunRecord) -> float | None:
 def markdown(collected: Collected) -> str:
     """The table, and below it what one must know to read it."""
     columns = columns_of(collected)
+    curves = collected.curves
+    first, *others = (variant.name for variant in collected.config.variants)
+    steps = {
+        name: speed_up(curves[name], curves[first])
+        for name in others
+        if first in curves and name in curves
+    }
     header = ["variant", "parameters", "learning rate", "seeds", *(c.title for c in columns)]
+    header += [f"steps to {first}'s final loss"] if steps else []
     lines = [_line(header), "|---|" + "---:|" * (len(header) - 1)]
     for variant in collected.config.variants:
         records = list(collected.runs[variant.name].values())
@@ -72,25 +81,40 @@ def markdown(collected: Collected) -> str:
                     f"{records[0].learning_rate:g}" if records else NOTHING,
                     f"{len(records)}{mark}",
                     *(_cell(column, records) for column in columns),
+                    *([_steps(steps.get(variant.name))] if steps else []),
                 ]
             )
         )
-    return "\n".join([*lines, "", *_notes(collected)])
+    return "\n".join([*lines, "", *_notes(collected, has_steps=bool(steps))])
+
+
+def _steps(result: SpeedUp | None) -> str:
+    """Geometric mean over seeds and its interval."""
+    if result is None:
+        return NOTHING
+    if len(result.reached) < len(result.steps):
+        some = f"by {len(result.reached)} of {len(result.steps)} seeds"
+        return f"reached {some}" if result.reached else "never reached"
+    interval = result.steps_interval
+    shown = "" if interval is None else f" ({interval[0]:,.0f} to {interval[1]:,.0f})"
+    most = "at most " if result.is_bound else ""
+    return f"{most}{statistics.geometric_mean(result.reached):,.0f}{shown}"
 
 
 def _cell(column: Column, records: Sequence[RunRecord]) -> str:
-    """Mean and standard deviation over seeds."""
+    """Mean and standard deviation over seeds; of how many, if not all have the number."""
     found = [column.value(record) for record in records]
     values = [column.scale * value for value in found if value is not None]
     if not values:
         return NOTHING
     mean = f"{statistics.fmean(values):.{column.digits}f}"
+    of = f" ({len(values)} of {len(records)} seeds)" if len(values) < len(records) else ""
     if len(values) == 1 or math.inf in values:  # a run that diverged
-        return mean
-    return f"{mean} ± {statistics.stdev(values):.{column.digits}f}"
+        return mean + of
+    return f"{mean} ± {statistics.stdev(values):.{column.digits}f}{of}"
 
 
-def _notes(collected: Collected) -> Iterator[str]:
+def _notes(collected: Collected, has_steps: bool) -> Iterator[str]:
     config = collected.config
     train, data = config.pretrain.train, config.pretrain.data
     yield (
@@ -99,6 +123,13 @@ def _notes(collected: Collected) -> Iterator[str]:
         f"n = {config.measure.length}, the mean over layers, heads and {config.measure.words} "
         "repeated words."
     )
+    if has_steps:
+        yield (
+            f"Steps to the mean final validation loss of {config.variants[0].name}: the geometric "
+            "mean over seeds and its interval of 95 %, where there is one. A slower variant ends "
+            "above that loss: reached by some seeds means not told apart, never reached that no "
+            "number can be given."
+        )
     if config.downstream.tasks:
         yield (
             "Tasks: the best evaluation on dev, of the learning rate whose median over seeds of "
@@ -106,8 +137,10 @@ def _notes(collected: Collected) -> Iterator[str]:
         )
     if config.measure.probe_task:
         yield (
-            f"Shuffle and Random: the accuracy on {config.measure.probe_task} pairs after the "
-            "order of words was changed, less that before."
+            "Shuffle and Random: the accuracy of models fine-tuned on "
+            f"{config.measure.probe_task}, on pairs of {config.measure.probe_source}, after the "
+            "order of words was changed, less that before. In Shuffle-SR another answer is "
+            "right after the change; in the others the same."
         )
     if any(collected.tuning.values()):
         yield ""
@@ -144,7 +177,12 @@ def _tuning_table(collected: Collected) -> Iterator[str]:
 
 def csv_table(collected: Collected) -> str:
     """Every number of every finished run."""
-    rows = [dict(_numbers(record)) for record in _runs(collected)]
+    first = collected.config.variants[0].name
+    others = collected.curves.get(first, [])
+    rows = [
+        {**dict(_numbers(record)), **_steps_of(record, first, others)}
+        for record in _runs(collected)
+    ]
     titles = dict.fromkeys(title for row in rows for title in row)
     out = io.StringIO()
     writer = csv.DictWriter(out, list(titles), lineterminator="\n")
@@ -168,6 +206,16 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
     for name, probe in record.probes.items():
         yield f"{name}_accuracy", probe.accuracy
         yield f"{name}_delta", probe.delta
+        yield f"{name}_delta_low", probe.low
+        yield f"{name}_delta_high", probe.high
+
+
+def _steps_of(record: RunRecord, first: str, others: Sequence[Curve]) -> dict[str, str | float]:
+    """Where a run is at the first variant's final loss; empty while there is none."""
+    if not others or not record.curve:
+        return {}
+    (steps,) = speed_up([record.curve], others).steps
+    return {f"steps_to_{first}": "never" if steps is None else steps}
 
 
 def _runs(collected: Collected) -> Iterator[RunRecord]:

@@ -59,7 +59,8 @@ def check_unchanged(
         return
     before, now = dict(flattened(saved)), dict(flattened(config))
     # What it was before there was such a setting.
-    defaults = settings(Config())
+    of_run = settings(Config())
+    defaults = of_run | {f"pretrain.{name}": value for name, value in of_run.items()}  # of a study
     before |= {name: defaults[name] for name in now.keys() & defaults.keys() - before.keys()}
     changed = [
         f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
