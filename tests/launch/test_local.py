@@ -106,6 +106,8 @@ sys.exit(75)
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Tests in the background ignore Ctrl-C, and a shell cannot trap what it was born to ignore.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     assert launcher.stdout is not None
     assert sorted(launcher.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
