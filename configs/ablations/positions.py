@@ -3,7 +3,7 @@
   tupe ablate --config=ablations/positions:tiny --workdir=runs/positions
   tupe ablate --config=ablations/positions:paper --workdir=/shared/positions --shard=0/17
 
-tiny   2 layers on the built-in corpus, three seeds each: about three hours on two CPU cores.
+tiny   2 layers on the built-in corpus, three seeds each: by estimate four hours on two cores.
 paper  base, as in the TUPE paper, with GLUE; 17 pre-trainings.
 """
 
