@@ -86,9 +86,7 @@ def record_of(config: AblationConfig, key: RunKey) -> RunRecord:
         settings=run_settings(config, key),
         data="text",
         parameters=200_000 + 1000 * number,
-        tokens_per_step=config.pretrain.train.batch_size * config.pretrain.data.length,
         validation=_curve(config, number + 3 * math.log10(key.learning_rate / 2e-3), rng),
-        source=found.source,
         measures=found.measures_of_mean(),
         by_head={
             name: tuple(map(tuple, values.tolist()))

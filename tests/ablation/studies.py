@@ -46,7 +46,6 @@ def small_study(
 def record_of(config, key, *, loss=3.0, is_tuning=False, **changes):
     """What a run may have left."""
     measured = {
-        "source": "identical words",
         "measures": {"locality": 0.25, "symmetry": 0.5, "mirror_symmetry": 0.75},
         "by_head": {"locality": ((0.125, 0.375),)},
         "kinds": (("local", "broad"),),
@@ -62,7 +61,6 @@ def record_of(config, key, *, loss=3.0, is_tuning=False, **changes):
         "settings": run_settings(config, key),
         "data": "the same",
         "parameters": 1000,
-        "tokens_per_step": 128,
         "validation": ((2, loss + 1), (4, loss)),
     }
     return RunRecord(**{**settings, **({} if is_tuning else measured), **changes})

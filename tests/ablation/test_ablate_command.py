@@ -121,3 +121,16 @@ def test_other_settings_are_refused_in_one_line(finished, config_file, capsys):
     assert error.count("\n") == 1
     saved = json.loads((finished / "config.json").read_text())
     assert saved["pretrain"]["train"]["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "instead"),
+    [
+        ("pretrain.optimizer.peak_learning_rate=5e-4", "learning_rates"),
+        ("pretrain.position.relative=t5", "the study's variants"),
+    ],
+)
+def test_what_every_run_has_of_its_own_is_not_set_for_all(setting, instead, tmp_path, capsys):
+    assert cli.main(["ablate", f"--workdir={tmp_path / 'w'}", f"--config.{setting}"]) == 2
+    assert instead in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()

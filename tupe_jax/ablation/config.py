@@ -19,7 +19,7 @@ from tupe_jax.recipes import from_config_dict, to_config_dict
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
 """What variants may not differ in: they read the same rows, and the study says how."""
-_ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
+ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate
     """The pre-training of one run."""
     shared = study.pretrain
     named = POSITION_VARIANTS[variant.encoding]
-    position = replace(shared.model.position, **{name: getattr(named, name) for name in _ENCODING})
+    position = replace(shared.model.position, **{name: getattr(named, name) for name in ENCODING})
     config = replace(
         shared,
         seed=seed,

@@ -1,7 +1,6 @@
 """What is measured of a pre-trained model, as parts of its record."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from tupe_jax.pretrained import Pretrained, load_pretrained
 
 def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:
     """Attention by position, its metrics and kinds, and minimal pairs: fields of a `RunRecord`."""
-    model = _exact_model(pretrained)
+    model = pretrained.exact_model()
     # Of the two ways the one that all encodings have: only then can they be compared.
     words = choose_words(pretrained.vocabulary.ordinary_ids, config.words)
     looks = look(attention_among_identical_words(model, config.length, words))
     return {
-        "source": looks.attention.source,
         "measures": dict(looks.of_mean),
         "by_head": {
             name: tuple(map(tuple, values_LxH.tolist()))
@@ -63,7 +61,7 @@ def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
 def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str, ProbeScore]:
     """What a fine-tuned model says of inferences when the order of words is changed."""
     pretrained = load_pretrained(tuned)
-    model = _exact_model(pretrained)
+    model = pretrained.exact_model()
     found = probe_inference(model, pretrained.vocabulary, pairs, length=length)
     return {
         result.name: ProbeScore(
@@ -75,9 +73,3 @@ def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str,
         )
         for result in found.results
     }
-
-
-def _exact_model(pretrained: Pretrained) -> MaskedLM:
-    """In bfloat16 what should be equal differs by more than what is to be measured."""
-    exact = replace(pretrained, config=replace(pretrained.config, dtype="float32"))
-    return exact.model()

@@ -98,7 +98,6 @@ class Performer:
             settings=run_settings(self.config, key),
             data=self.data.digest(),
             parameters=_parameters(config),
-            tokens_per_step=config.train.batch_size * config.data.length,
             validation=_curve(folder),
             diverged=diverged,
         )

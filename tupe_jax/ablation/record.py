@@ -68,14 +68,11 @@ class RunRecord:
     data: str
     """A digest of vocabulary and rows: runs on other text do not belong into one table."""
     parameters: int
-    tokens_per_step: int
     validation: Curve
     diverged: bool = False
     """Loss or gradient were not finite: training was given up, and nothing was measured."""
-    source: str = ""
-    """What the attention by position was found from: `identical words` or `bias`."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """Every metric of the mean matrix over layers and heads."""
+    """Every metric of attention among identical words, the mean over layers and heads."""
     by_head: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
     """Every metric of every head, by layer, then head."""
     kinds: tuple[tuple[str, ...], ...] = ()

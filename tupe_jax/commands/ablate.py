@@ -18,8 +18,11 @@ code 76: a shard waits for learning rates that another one is still to find.
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tupe_jax.errors import UserError
 
 if TYPE_CHECKING:
     from tupe_jax.ablation.config import AblationConfig
@@ -46,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     keep_freed_memory()
     shard = Shard.parse(arguments.shard)
+    _refuse_settings_of_runs(arguments.overrides)
     config = ablation_config(load_config(arguments.config, arguments.overrides))
     workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
     open_workdir(workdir, ALONE)
@@ -69,6 +73,20 @@ def run(arguments: argparse.Namespace) -> int:
         return STOPPED_EXIT_CODE
     print(_write(config, workdir, command))
     return 0
+
+
+def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
+    """What every run has of its own would be set for all, and then not used."""
+    from tupe_jax.ablation.config import ENCODING
+
+    own = {
+        "--config.pretrain.optimizer.peak_learning_rate": "--config.learning_rates=...",
+        **{f"--config.pretrain.position.{name}": "the study's variants" for name in ENCODING},
+    }
+    for override in overrides:
+        instead = own.get(override.partition("=")[0])
+        if instead is not None:
+            raise UserError(f"{override}: every run of a study has its own; set {instead}")
 
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from tupe_jax.data.json_lines import MinimalPair
     from tupe_jax.lab.inference_pairs import InferencePair
-    from tupe_jax.model.heads import MaskedLM
     from tupe_jax.pretrained import Pretrained
 
 LONGEST = 128
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     probe_pairs = _probe_pairs(arguments.snli, pretrained.classification_heads)
     _make(arguments.out)
     analysis = analyse(
-        _exact(pretrained),
+        pretrained.exact_model(),
         pretrained.vocabulary,
         length=_usual_length(pretrained) if arguments.length is None else arguments.length,
         words=arguments.words,
@@ -108,7 +107,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     }
     _make(arguments.out)
     lines = [
-        measure(path, _exact(one), one.vocabulary, **looks) for path, one in pretrained.items()
+        measure(path, one.exact_model(), one.vocabulary, **looks)
+        for path, one in pretrained.items()
     ]
     table = as_table(lines, **looks)
     (arguments.out / "comparison.txt").write_text(table + "\n", encoding="utf-8")
@@ -116,16 +116,6 @@ def _compare(arguments: argparse.Namespace) -> None:
     (arguments.out / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
     print(table)
     print(f"in {arguments.out}: comparison.txt, comparison.json")
-
-
-def _exact(pretrained: "Pretrained") -> "MaskedLM":
-    """In bfloat16 what should be equal differs by more than what is to be measured."""
-    import dataclasses
-
-    from tupe_jax.interop.arrays import model_from
-
-    config = dataclasses.replace(pretrained.config, dtype="float32")
-    return model_from(config, pretrained.classification_heads, lambda _: pretrained.params)
 
 
 def _usual_length(pretrained: "Pretrained") -> int:
