@@ -18,6 +18,11 @@ from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.recipes import from_config_dict
 
 ROOT = Path(__file__).parents[1]
+PAGES = [
+    str(page.relative_to(ROOT))
+    for pattern in ("*.md", "docs/*.md", "launch/*.md")
+    for page in sorted(ROOT.glob(pattern))
+]
 COMMANDS = {command.name: command for command in cli.COMMANDS}
 READ_BY = {
     "ablate": ablation_config,
@@ -27,6 +32,10 @@ READ_BY = {
 """Who reads a command's config; all others pre-train."""
 TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
 """What stands behind a command in a help text or a block, to tell what it does."""
+
+
+def text_of(page):
+    return (ROOT / page).read_text()
 
 
 def in_blocks(text):
@@ -43,8 +52,7 @@ def in_help(command):
 
 
 def documented():
-    files = {name: (ROOT / name).read_text() for name in ("README.md", "launch/README.md")}
-    found = {line: name for name, text in files.items() for line in in_blocks(text)}
+    found = {line: page for page in PAGES for line in in_blocks(text_of(page))}
     found |= {line: f"tupe {c.name} --help" for c in cli.COMMANDS for line in in_help(c)}
     return [pytest.param(line, id=f"{where}: {line}") for line, where in found.items()]
 
@@ -58,6 +66,29 @@ def test_a_line_that_can_be_copied_is_a_command(line):
         READ_BY.get(name, from_config_dict)(load_config(arguments.config, arguments.overrides))
 
 
-def test_every_command_is_shown_in_the_readme():
-    text = (ROOT / "README.md").read_text()
+def test_every_command_is_shown():
+    text = "\n".join(map(text_of, PAGES))
     assert COMMANDS.keys() <= set(re.findall(r"(?:^|`)tupe ([a-z-]+)", text, re.MULTILINE))
+
+
+def headings(page):
+    """Names by which a heading of a page is linked to."""
+    titles = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    here = ROOT / page
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text_of(page)):
+        file, _, heading = link.partition("#")
+        target = here.parent / file if file else here
+        assert target.exists(), link
+        assert not heading or heading in headings(target), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_named_exist(page):
+    """Configs, tests and modules in backquotes, such as `configs/tupe_r.py`."""
+    named = re.findall(r"`((?:configs|tests|tupe_jax|launch|docs)/[\w./*-]*)`", text_of(page))
+    assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []

@@ -160,12 +160,13 @@ def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, ca
     assert capsys.readouterr().err == "tupe pretrain: the storage failed\n"
 
 
-def test_the_readme_code_runs():
-    """Each Python block of the README, in order, in one fresh interpreter.
+def test_the_code_of_the_documents_runs():
+    """Each page's Python blocks, in order, in a namespace of their own.
 
     What needs a trained model is run by `test_quickstart.py`, which has one.
     """
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    runnable = [block for block in blocks if "runs/" not in block]
-    assert len(runnable) == len(blocks) - 1
-    python("\n".join(runnable))
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in pages]
+    runnable = ["\n".join(block for block in of_page if "runs/" not in block) for of_page in blocks]
+    assert sum(map(bool, runnable)) == 3
+    python("\n".join(f"exec({code!r}, {{}})" for code in runnable))

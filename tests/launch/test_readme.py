@@ -1,5 +1,6 @@
 """launch/README.md: its commands exist, and its sums are right."""
 
+import itertools
 import re
 import shlex
 
@@ -11,15 +12,20 @@ from tupe_jax.config_files import load_config
 TEXT = (LAUNCH / "README.md").read_text()
 
 
-def commands():
-    """Every command line of the README, as words."""
-    blocks = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+def commands(text):
+    """Every command line of a page, as words."""
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
-COMMANDS = commands()
-OURS = [words for words in COMMANDS if any(re.match(r"launch/.*\.(sh|sbatch)$", w) for w in words)]
+COMMANDS = commands(TEXT)
+ELSEWHERE = [commands((ROOT / page).read_text()) for page in ("README.md", "docs/scale.md")]
+OURS = [
+    words
+    for words in itertools.chain(COMMANDS, *ELSEWHERE)
+    if any(re.match(r"launch/.*\.(sh|sbatch)$", word) for word in words)
+]
 
 
 def test_there_is_a_command_for_every_script():
