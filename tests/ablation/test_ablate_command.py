@@ -94,6 +94,7 @@ def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, con
     for section in ("loss", "convergence", "heads", "structure", "probes", "pairs"):
         assert f'<section id="{section}">' in page
     assert f"tupe ablate --config={config_file} --workdir={finished}" in page
+    assert (finished / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(

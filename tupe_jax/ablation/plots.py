@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tupe_jax.training.pictures import (
     new_figure,
     power_names,
     powers_of_two_around,
+    save_figure,
 )
 
 if TYPE_CHECKING:
@@ -89,6 +91,40 @@ def loss_curves(
     """Mean over seeds and, shaded, from the lowest to the highest; evaluations `after` a step."""
     # As high as the rows of `dots` beside it: many curves need the room, too.
     figure, axes = _figure(3.8, max(3.0, _height(len(curves))))
+    _draw_losses(axes, curves, looks, after)
+    return _svg(figure, name, "validation loss of each variant by step")
+
+
+def loss_picture(
+    curves: Mapping[str, Sequence[ArrayLike]], looks: Mapping[str, Look], path: Path
+) -> None:
+    """The curves with a legend, worst above best, for a place that is not the report."""
+    from matplotlib.lines import Line2D
+
+    figure, axes = _figure(7.5, max(3.6, _height(len(curves))))
+    last = _draw_losses(axes, curves, looks)
+    names = sorted(last, key=lambda variant: -last[variant])
+    handles = [
+        Line2D(
+            [],
+            [],
+            **(looks[name].marks | {"color": looks[name].colour, "linestyle": looks[name].dash}),
+        )
+        for name in names
+    ]
+    labels = [f"{_short(name)}  {last[name]:.2f}" for name in names]
+    axes.legend(handles, labels, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    save_figure(figure, path)
+
+
+def _draw_losses(
+    axes: "Axes",
+    curves: Mapping[str, Sequence[ArrayLike]],
+    looks: Mapping[str, Look],
+    after: int = 0,
+) -> dict[str, float]:
+    """Draws each variant, and returns the mean at which it ends."""
+    ends = {}
     for variant, of_variant in curves.items():
         each = [np.asarray(curve) for curve in of_variant]
         late = [curve_Ex2[curve_Ex2[:, 0] >= after] for curve_Ex2 in each]
@@ -101,12 +137,13 @@ def loss_curves(
         )
         axes.plot(step_E, mean_Ex2[:, 1], look.dash, color=look.colour, linewidth=1.6)
         axes.plot(step_E[-1:], mean_Ex2[-1:, 1], **look.marks, markersize=7, clip_on=False)
+        ends[variant] = float(mean_Ex2[-1, 1])
     axes.set_xlabel("step")
     axes.set_ylabel("validation loss, nats")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     axes.locator_params(axis="x", nbins=6, integer=True)
     axes.margins(x=0.02)
-    return _svg(figure, name, "validation loss of each variant by step")
+    return ends
 
 
 def dots(

@@ -6,7 +6,8 @@ A work directory holds
     data/                           vocabulary and rows of all runs
     runs/<variant>/seed<s>-lr<r>/   one run: pretrain/, finetune/<task>/, and at its end
                                     record.json and matrices.npz
-    table.md, table.csv, report.html   made from the records that are there
+    table.md, table.csv,            made from the records that are there
+    report.html, loss.png
 
 so that work directories of several machines are joined by copying their runs together.
 """

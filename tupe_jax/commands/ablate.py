@@ -7,7 +7,8 @@
 A study is a config file that lists variants, seeds, learning rates, what all runs share, tasks to
 fine-tune on, and what is measured. With several learning rates each variant is tuned on the first
 seed. The work directory gets a record of every run, and after each of them a table (table.md,
-table.csv) and a page with plots (report.html) of all that is there.
+table.csv), a page with plots (report.html) and a picture of the loss curves (loss.png) of all that
+is there.
 
 The same command goes on after a kill and never repeats a finished run; SIGTERM or Ctrl-C saves
 first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
@@ -92,6 +93,8 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
     from tupe_jax.ablation.collect import collect
+    from tupe_jax.ablation.finished import Finished
+    from tupe_jax.ablation.plots import loss_picture
     from tupe_jax.ablation.report import html_report
     from tupe_jax.ablation.table import csv_table, markdown
     from tupe_jax.data.atomic import complete_file
@@ -106,4 +109,8 @@ def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     for file, text in texts.items():
         with complete_file(workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
+    finished = Finished.of(collected)
+    curves = finished.each(lambda record: record.validation or None)
+    if curves:
+        loss_picture(curves, finished.looks, workdir / "loss.png")
     return table
