@@ -116,7 +116,7 @@ def test_an_exported_model_is_used_without_orbax_and_tensorflow(exported, tmp_pa
     """In a process where their import fails, as it does where they are not installed."""
     script = f"""
 import sys
-for name in ("orbax", "tensorflow", "seqio", "tensorflow_datasets", "grain", "clu", "torch"):
+for name in ("orbax", "tensorflow", "seqio", "tensorflow_datasets", "grain", "torch"):
     sys.modules[name] = None
 import numpy as np, tupe_jax
 model = tupe_jax.load({str(exported)!r})

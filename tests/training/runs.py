@@ -26,6 +26,12 @@ from tupe_jax.training.state import plan_state
 
 ROOT = Path(__file__).parents[2]
 PIECES, LENGTH, TASK = 300, 16, "builtin:400"
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None  # importing it fails
+from tupe_jax.cli import main
+sys.exit(main())
+"""
 
 
 def make_corpus(folder):
@@ -90,14 +96,15 @@ def run_here(arguments, workdir, stop=None):
     return pretrain(config_of(arguments), workdir, stop or NeverStop())
 
 
-def start_elsewhere(arguments, workdir, devices=1):
+def start_elsewhere(arguments, workdir, devices=1, *, tensorflow=True):
     """`tupe pretrain` as a process of its own, with so many devices."""
     environment = {
         **os.environ,
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-m", "tupe_jax", "pretrain", "--config=tupe_r:tiny"]
+    program = ["-m", "tupe_jax"] if tensorflow else ["-c", WITHOUT_TENSORFLOW]
+    command = [sys.executable, *program, "pretrain", "--config=tupe_r:tiny"]
     return subprocess.Popen(
         [*command, f"--workdir={workdir}", *arguments],
         env=environment,
@@ -199,8 +206,8 @@ def steps_with_saves(corpus, reader="prepared", every=3):
     )
 
 
-def left_alone(arguments, workdir, devices):
-    finish(start_elsewhere(arguments, workdir, devices))
+def left_alone(arguments, workdir, devices, *, tensorflow=True):
+    finish(start_elsewhere(arguments, workdir, devices, tensorflow=tensorflow))
     return workdir
 
 

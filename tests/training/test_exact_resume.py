@@ -11,8 +11,9 @@ from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
 @pytest.fixture(scope="module")
 def calm(corpus, tmp_path_factory):
-    """Of prepared rows; how often a run saves does not change what it writes."""
-    return runs.left_alone(runs.steps_with_saves(corpus), tmp_path_factory.mktemp("calm"), 1)
+    """Of prepared rows, which need no TensorFlow; how often it saves does not change a run."""
+    arguments, folder = runs.steps_with_saves(corpus), tmp_path_factory.mktemp("calm")
+    return runs.left_alone(arguments, folder, devices=1, tensorflow=False)
 
 
 def test_killed_at_random_moments(calm, corpus, tmp_path):

@@ -41,9 +41,10 @@ def test_flushing_reaches_the_storage(writer, tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file)))
     writer.write(10, {"loss": 2.5})
     writer.flush()
-    (status,) = synced
-    assert os.path.samestat(status, (tmp_path / METRICS_FILE).stat())
-    assert status.st_size > 0
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    for status, file in zip(synced, (tmp_path / METRICS_FILE, events), strict=True):
+        assert os.path.samestat(status, file.stat())
+        assert status.st_size > 0
 
 
 def test_what_is_no_number_is_null(writer, tmp_path):
@@ -61,19 +62,35 @@ def test_what_is_no_number_is_null(writer, tmp_path):
     }
 
 
-def test_tensorboard_has_the_same_scalars(writer, tmp_path):
-    import tensorflow as tf
+def scalars_in_tensorboard(workdir):
+    """What TensorBoard shows, by name: (step, value)."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    writer.write(10, {"loss": 2.5, "learning_rate": 0.125})
-    writer.write(20, {"valid_loss": 2.25})
-    writer.flush()
-    (events,) = (tmp_path / "tensorboard").iterdir()
-    found = {
-        (event.step, value.tag): float(tf.make_ndarray(value.tensor))
-        for event in tf.compat.v1.train.summary_iterator(str(events))
-        for value in event.summary.value
+    shown = EventAccumulator(str(workdir / "tensorboard")).Reload()
+    return {
+        tag: [(event.step, event.value) for event in shown.Scalars(tag)]
+        for tag in shown.Tags()["scalars"]
     }
-    assert found == {(10, "loss"): 2.5, (10, "learning_rate"): 0.125, (20, "valid_loss"): 2.25}
+
+
+def test_tensorboard_shows_the_same_scalars(writer, tmp_path):
+    writer.write(10, {"loss": 2.5, "learning_rate": np.float32(0.125)})
+    writer.write(20, {"valid_loss": 2.25})
+    assert scalars_in_tensorboard(tmp_path) == {
+        "loss": [(10, 2.5)],
+        "learning_rate": [(10, 0.125)],
+        "valid_loss": [(20, 2.25)],
+    }
+
+
+def test_tensorboard_forgets_the_steps_that_a_resumed_run_repeats(writer, tmp_path):
+    for step in (10, 20, 30):
+        writer.write(step, {"loss": step / 10})
+    resumed = MetricWriter(tmp_path)
+    resumed.truncate_after(20)
+    resumed.write(40, {"loss": 4.0})
+    assert scalars_in_tensorboard(tmp_path) == {"loss": [(10, 1.0), (20, 2.0), (40, 4.0)]}
+    resumed.close()
 
 
 def test_a_resumed_run_forgets_the_steps_it_repeats(writer, tmp_path):
