@@ -173,6 +173,12 @@ def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
             f"the model pads with token {config.pad_id}, but [PAD] is {pad_id} in "
             f"{vocabulary.path}: its pieces are numbered in another way"
         )
+    if config.cls_last != vocabulary.cls_last:
+        ends = {True: "ends rows with", False: "begins rows with"}
+        raise UserError(
+            f"the model {ends[config.cls_last]} [CLS], but {vocabulary.path} "
+            f"{ends[vocabulary.cls_last]} it"
+        )
 
 
 def _checked(pretrained: Pretrained) -> Pretrained:

@@ -31,6 +31,8 @@ class TokenizerVocabulary:
     path: Path
     special: SpecialTokens
     pair_separators: int
+    cls_last: bool
+    """[CLS] ends a row instead of beginning it."""
     size: int
     """Rows of the model's embedding: some models have more than there are pieces."""
     _tokenizer: Any = field(repr=False, compare=False)
@@ -45,6 +47,7 @@ class TokenizerVocabulary:
                 path,
                 SpecialTokens(**saved["special"]),
                 saved["pair_separators"],
+                saved.get("cls_last", False),
                 saved["size"],
                 tokenizers.Tokenizer.from_str(json.dumps(saved["tokenizer"])),
             )
@@ -57,6 +60,7 @@ class TokenizerVocabulary:
         saved = {
             "special": dataclasses.asdict(self.special),
             "pair_separators": self.pair_separators,
+            "cls_last": self.cls_last,
             "size": self.size,
             "tokenizer": json.loads(self._tokenizer.to_str()),
         }

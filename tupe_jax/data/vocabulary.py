@@ -46,6 +46,7 @@ class Vocabulary:
     _model: Any = field(repr=False, compare=False)
     special: SpecialTokens = SPECIAL
     pair_separators: int = PAIR_SEPARATORS
+    cls_last: bool = False
 
     @classmethod
     def load(cls, path: Path | str) -> "Vocabulary":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
-from tupe_jax.inference.sentences import Row, as_row, batches
+from tupe_jax.inference.sentences import Row, as_row, batches, places_of_text
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import longest_input
 
@@ -80,14 +80,16 @@ def fill_masks(
 def pseudo_log_likelihoods(
     model: MaskedLM, rows: Sequence[Row], mask_id: int
 ) -> NDArray[np.float64]:
-    """Of each row [CLS] text [SEP]: the sum over its pieces, in nats.
+    """Of each row: the sum over its text's pieces, in nats.
 
     A masked language model has no likelihood of a sentence. The pseudo-log-likelihood (Wang and
     Cho, 2019; Salazar et al., 2020) hides one piece at a time and sums the logarithms of the
     probabilities of the hidden ones.
     """
     # One line for each piece of each row: whose it is, and the place that is hidden.
-    lines_of = [(n, place) for n, row in enumerate(rows) for place in range(1, len(row) - 1)]
+    lines_of = [
+        (n, place) for n, row in enumerate(rows) for place in places_of_text(row, model.config)
+    ]
     owner_M, place_M = np.array(lines_of, np.intp).reshape(-1, 2).T
     hidden_M = np.array([rows[n][place] for n, place in lines_of])
     masked = [_with_mask(rows[n], place, mask_id) for n, place in lines_of]

@@ -110,6 +110,8 @@ def _check_is_bert(config: ModelConfig) -> None:
         "position.untie_cls": (position.untie_cls, False),
         "model.embedding_size": (config.embedding_size, 0),
         "model.embedding_norm": (config.embedding_norm, True),
+        "model.segment_attention": (config.segment_attention, False),
+        "model.cls_last": (config.cls_last, False),
         "model.share_layers": (config.share_layers, False),
         "model.pre_layer_norm": (config.pre_layer_norm, False),
     }

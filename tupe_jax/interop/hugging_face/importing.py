@@ -12,7 +12,7 @@ from tupe_jax.data.tokenizer_vocabulary import TokenizerVocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array, model_from
 from tupe_jax.interop.hugging_face import files, names, pieces
-from tupe_jax.interop.hugging_face.settings import CONFIGS, Found, Settings
+from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config
 from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
 from tupe_jax.interop.places import check_names, reader
 from tupe_jax.model.heads import MaskedLM
@@ -59,7 +59,7 @@ def from_folder(folder: Path) -> Imported:
         raise UserError(f"{folder} has no {files.SETTINGS} with a model_type")
     source = f"{folder / files.SETTINGS}"
     kind = one_of(str(config["model_type"]), NAMES, f"model_type in {source}")
-    size = Settings(config, source).number("vocab_size")
+    size = Settings(config, source).size("vocab_size")
     vocabulary = read_vocabulary(folder, kind, size)
     state = files.read_arrays(folder)
     model = from_state_dict(config, state, sep_id=vocabulary.special.sep_id, source=source)
@@ -89,7 +89,7 @@ def from_state_dict(
         sep_id=sep_id,
     )
     settings = Settings(config, source)
-    ours = CONFIGS[kind](settings, found)
+    ours = model_config(kind, settings, found)
     if kind in CUT_IN_ANOTHER_WAY:
         try:
             state = CUT_IN_ANOTHER_WAY[kind](state, settings, ours)
