@@ -16,11 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.interop.folder import save_folder
     from tupe_jax.interop.hugging_face.importing import from_folder
+    from tupe_jax.model_card import save_model
+    from tupe_jax.pretrained import of_import
 
     imported = from_folder(arguments.folder)
-    save_folder(imported.model, arguments.out, imported.vocabulary.content)
+    save_model(of_import(imported, arguments.folder), arguments.out)
     config = imported.model.config
     print(
         f"{arguments.out}: {imported.model_type}, {config.num_layers} layers, "

@@ -91,9 +91,15 @@ class TokenizerVocabulary:
             return not written.startswith(_CONTINUED)
         return written.startswith(("\u2581", "\u0120"))  # of unigrams; of bytes, for a space
 
+    @functools.cached_property
+    def marks_every_word(self) -> bool:
+        """Byte-level pieces mark the space before a word: the first of a text bears no mark."""
+        return self.starts_word(self.encode("a")[0])
+
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text; special pieces leave no trace in it."""
-        return str(self._tokenizer.decode([int(i) for i in ids])).removeprefix(_CONTINUED)
+        """Return the text; special pieces leave no trace in it, nor does a space before it."""
+        text = str(self._tokenizer.decode([int(i) for i in ids]))
+        return text.removeprefix(_CONTINUED).removeprefix(" ")
 
 
 AnyVocabulary = Vocabulary | TokenizerVocabulary

@@ -47,6 +47,7 @@ class Vocabulary:
     special: SpecialTokens = SPECIAL
     pair_separators: int = PAIR_SEPARATORS
     cls_last: bool = False
+    marks_every_word: bool = True
 
     @classmethod
     def load(cls, path: Path | str) -> "Vocabulary":

@@ -31,21 +31,33 @@ class Batch(NamedTuple):
 def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
     """The row of each."""
     longest = longest_input(config)
-    return [as_row(encoder, encoder.encode(text), text, longest) for text in texts]
+    return as_rows(encoder, [encoder.encode(text) for text in texts], texts, longest)
 
 
-def as_row(encoder: Encoder, pieces: Sequence[int], text: str, longest: float) -> Row:
-    """The pieces' row, if there are any and they are not more than the model can read."""
-    if not pieces:
-        raise UserError(f"the text {text!r} has no words")
-    row = np.array(join(encoder, list(pieces), None, len(pieces) + 2), np.int32)
-    if len(row) > longest:
+def as_rows(
+    encoder: Encoder, pieces: Sequence[list[int]], texts: Sequence[str], longest: float
+) -> list[Row]:
+    """The row of each text, which these are the pieces of.
+
+    It must have words, and not more than the model can read: a mean over none would be NaN.
+    """
+    special = encoder.special
+    no_words = {special.pad_id, special.cls_id, special.sep_id}
+
+    def row(number: int, ids: list[int], text: str) -> Row:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        raise UserError(
-            f"the text {shown!r} of {len(row)} tokens is longer than position.max_length={longest},"
-            " all that the model has positions for; shorten or split it"
-        )
-    return row
+        which = f"the text {shown!r}" + f" (number {number} of {len(texts)})" * (len(texts) > 1)
+        if no_words.issuperset(ids):
+            raise UserError(f"{which} has no words")
+        row = np.array(join(encoder, ids, None, len(ids) + 2), np.int32)
+        if len(row) > longest:
+            raise UserError(
+                f"{which} of {len(row)} tokens is longer than position.max_length={longest}, "
+                "all that the model has positions for; shorten or split it"
+            )
+        return row
+
+    return [row(n, *both) for n, both in enumerate(zip(pieces, texts, strict=True), 1)]
 
 
 def places_of_text(row: Row, config: ModelConfig) -> range:

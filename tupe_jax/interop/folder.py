@@ -57,6 +57,8 @@ class Facts:
     heads: Mapping[str, HeadFacts] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
     """The config of pre-training and its validation loss, for the model card."""
+    origin: str = ""
+    """Where it came from, if it was not pre-trained here."""
 
 
 def save_folder(

@@ -74,6 +74,8 @@ class Found:
     pooler: bool
     masked_word_head: bool
     sep_id: int
+    no_segments: bool = False
+    """None at the input, whatever the config says."""
 
 
 def model_config(kind: str, settings: Settings, found: Found) -> ModelConfig:
@@ -89,7 +91,8 @@ def model_config(kind: str, settings: Settings, found: Found) -> ModelConfig:
 
 def bert(settings: Settings, found: Found) -> ModelConfig:
     """BERT, and what is built alike: StructBERT, MiniLM."""
-    return _encoder(settings, found, _added(settings), segments=_segments(settings))
+    segments = 0 if found.no_segments else _segments(settings)
+    return _encoder(settings, found, _added(settings), segments=segments)
 
 
 def roberta(settings: Settings, found: Found) -> ModelConfig:
