@@ -170,11 +170,12 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
     if own is not None:
         _refuse(given, path)
     file = own if given is None else Path(given)
-    vocabulary = None if file is None else _read_vocabulary(file)
+    vocabulary = None if file is None else read_vocabulary(file)
     return Pretrained.of(folder.load_folder(path), path, vocabulary, folder.load_facts(path))
 
 
-def _read_vocabulary(file: Path) -> tuple[AnyVocabulary, bytes]:
+def read_vocabulary(file: Path) -> tuple[AnyVocabulary, bytes]:
+    """The vocabulary in a file, and the file's content."""
     if file.name == folder.IMPORTED_VOCABULARY:
         content = file.read_bytes()
         return TokenizerVocabulary.parse(content, file), content
@@ -215,6 +216,7 @@ def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
 
 
 def no_vocabulary(name: str) -> UserError:
+    """What to say when texts are to be read and cannot be."""
     return UserError(
         f"{name} has no vocabulary and reads no texts; if there is a SentencePiece file that its "
         "pieces are numbered by, give it as --vocabulary=FILE (in Python vocabulary=FILE)"

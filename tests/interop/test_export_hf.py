@@ -42,7 +42,8 @@ def test_transformers_reads_what_was_trained_here(tmp_path):
 def test_our_own_vocabulary_goes_and_comes_back(tmp_path):
     words = "abcdefghijklmnopqrstuvwxyz"
     vocabulary = train_vocabulary([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
-    model = spread_model(small_config("bert_a", vocab_size=70))
+    position = PositionConfig("added", "none", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, vocab_size=70, num_layers=1))
     write_files(model, vocabulary, tmp_path)
     back = load_pretrained(tmp_path)
     assert back.vocabulary_file == vocabulary

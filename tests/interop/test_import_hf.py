@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,20 +11,18 @@ import torch
 import transformers
 
 import tupe_jax
-from tests.finetune import tuning
 from tests.interop import public_encoders as public
 from tests.interop.test_hugging_face_tokenizers import byte_level_bpe
 from tests.model.helpers import small_config, spread_model
 from tupe_jax import cli
-from tupe_jax.commands import analyze
-from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
-from tupe_jax.finetune.trial import Trial
 from tupe_jax.inference.masked_words import encode_masked, fill_masks
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.folder import save_folder
 from tupe_jax.interop.hugging_face.importing import from_state_dict
 from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
+from tupe_jax.lab.inference_pairs import builtin_pairs
+from tupe_jax.lab.inference_probes import probe_inference
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.pretrained import load_pretrained
 
@@ -135,38 +132,24 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
     assert found["models"][1]["measures"] != expected
 
 
-def test_an_imported_model_is_fine_tuned_from_where_it_is(downloaded, tmp_path):
-    examples = [Example("the boat", ["a boat", "ab"][n % 2], n % 2) for n in range(8)]
-    config = replace(tuning.CONFIG, epochs=1, batch_size=8, length=16)
-    task, hardly = tuning.own_task(("no", "yes"), examples), Trial(1e-9, 0)
-    tuning.tune(downloaded, task, tmp_path, [hardly], config)
-    tuned, imported = load_pretrained(tmp_path), load_pretrained(downloaded)
-    assert tuned.classification_heads == {"own": 2}
-    assert tuned.vocabulary.encode("The boat") == [7, 8]
-    for path, array in imported.params.items():
-        np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
-
-
-def test_fine_tuned_on_inference_it_is_probed_and_its_card_says_how(
-    downloaded, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(analyze, "BUILTIN_PROBE_PAIRS", 60)
-    monkeypatch.setattr(analyze, "BUILTIN_PAIRS", 10)
-    workdir, out = tmp_path / "nli", tmp_path / "out"
+def test_fine_tuned_on_inference_it_begins_where_it_is_and_is_probed(downloaded, tmp_path):
     command = (
         f"tupe finetune --checkpoint={downloaded.name} --task=builtin_nli --train_examples=6 "
-        "--dev_examples=6 --learning_rates=0.002 --seeds=3 --config=finetune:quick "
+        "--dev_examples=6 --learning_rates=1e-09 --seeds=3 --config=finetune "
         "--config.length=24 --config.epochs=1 --config.evaluations_per_epoch=1"
     )
     asked = command.replace(downloaded.name, str(downloaded), 1).split()[1:]
-    assert cli.main([*asked, f"--workdir={workdir}"]) == 0
-    card = (workdir / "lr0.002-seed3/model/README.md").read_text()
+    assert cli.main([*asked, f"--workdir={tmp_path}"]) == 0
+    card = (tmp_path / "lr1e-09-seed3/model/README.md").read_text()
     assert f"```bash\n{command}\n```" in card
     assert "It was imported from bert, a model of type bert." in card
-    assert cli.main(["analyze", str(workdir), "--length=8", "--words=2", f"--out={out}"]) == 0
-    probes = json.loads((out / "analysis.json").read_text())["probes"]
-    assert probes["head"] == "builtin_nli"
-    assert {"Shuffle-3", "Random", "Shuffle-SR"} <= {probe["name"] for probe in probes["results"]}
+    tuned, imported = load_pretrained(tmp_path), load_pretrained(downloaded)
+    assert tuned.classification_heads == {"builtin_nli": 3}
+    assert tuned.vocabulary.encode("The boat") == [7, 8]
+    for path, array in imported.params.items():
+        np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
+    probes = probe_inference(tuned.model(), tuned.vocabulary, builtin_pairs("test", 40), length=24)
+    assert {"Shuffle-3", "Random"} <= {result.name for result in probes.results}
 
 
 def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
@@ -279,6 +262,30 @@ def test_files_beside_it_that_hold_something_else_are_named(
     (tmp_path / "odd" / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=words):
         load_pretrained(tmp_path / "odd")
+
+
+def test_what_is_no_model_of_theirs_is_said_before_anything_is_written(
+    downloaded, tmp_path, capsys
+):
+    def told(folder):
+        out = tmp_path / "never"
+        assert cli.main(["import-hf", str(folder), str(out)]) == cli.USER_ERROR_EXIT_CODE
+        assert not out.exists()
+        return capsys.readouterr().err
+
+    assert "no folder" in told(tmp_path / "gone")
+    assert "has no config.json" in told(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text("{")
+    assert "config.json cannot be read: Expecting property name" in told(tmp_path)
+    config.write_text('{"hidden_size": 3}')
+    assert "config.json names no model_type" in told(tmp_path)
+    config.write_text('{"model": {}, "classification_heads": {}}')
+    assert "is a model folder of ours already" in told(tmp_path)
+    shutil.copytree(downloaded, tmp_path / "other_pad")
+    settings = json.loads((downloaded / "config.json").read_text())
+    (tmp_path / "other_pad/config.json").write_text(json.dumps({**settings, "pad_token_id": 0}))
+    assert "pads with token 0, but [PAD] is 1" in told(tmp_path / "other_pad")
 
 
 def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):

@@ -30,11 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.data.vocabulary import Vocabulary
     from tupe_jax.interop import checkpoint_file, fairseq
     from tupe_jax.interop.folder import Facts
     from tupe_jax.model_card import save_model
-    from tupe_jax.pretrained import Pretrained
+    from tupe_jax.pretrained import Pretrained, read_vocabulary
 
     released = checkpoint_file.read_checkpoint(arguments.checkpoint)
     num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads
@@ -47,11 +46,11 @@ def run(arguments: argparse.Namespace) -> None:
         pad_id=RELEASED_PAD_ID if pad_id is None else pad_id,
         pre_layer_norm=bool(arguments.pre_layer_norm or released.pre_layer_norm),
     )
-    config, vocabulary = model.config, None
-    if arguments.vocabulary is not None:
-        vocabulary = Vocabulary.load(arguments.vocabulary), arguments.vocabulary.read_bytes()
+    given = arguments.vocabulary
+    vocabulary = None if given is None else read_vocabulary(given)
     facts = Facts(origin=f"{arguments.checkpoint.name}, a checkpoint of the official form")
     save_model(Pretrained.of(model, arguments.out, vocabulary, facts), arguments.out)
+    config = model.config
     name = "TUPE-R" if config.position.relative == "t5" else "TUPE-A"
     print(
         f"{arguments.out}: {name}, {config.num_layers} layers, {config.hidden_size} wide, "

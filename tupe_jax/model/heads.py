@@ -161,5 +161,6 @@ class MaskedLM(nnx.Module):
         """The hidden states of [CLS]: the first token, or the last before the padding."""
         if not self.config.cls_last:
             return hidden_BxSxD[:, 0]
-        last_B = (tokens_BxS != self.config.pad_id).sum(1) - 1
+        is_word_BxS = tokens_BxS != self.config.pad_id
+        last_B = jnp.where(is_word_BxS, jnp.arange(tokens_BxS.shape[1]), 0).max(1)
         return jnp.take_along_axis(hidden_BxSxD, last_B[:, None, None], axis=1)[:, 0]

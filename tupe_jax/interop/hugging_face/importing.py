@@ -57,9 +57,7 @@ def is_one(folder: Path) -> bool:
 
 def from_folder(folder: Path) -> Imported:
     """The model and the tokenizer in a folder of Hugging Face's layout."""
-    config = files.read_config(folder)
-    if config is None:
-        raise UserError(f"{folder} has no {files.SETTINGS} with a model_type")
+    config = files.require_config(folder)
     source = f"{folder / files.SETTINGS}"
     kind = one_of(str(config["model_type"]), NAMES, f"model_type in {source}")
     size = Settings(config, source).size("vocab_size")
