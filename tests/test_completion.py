@@ -71,5 +71,26 @@ def test_every_command_and_argument_is_in_the_script(shell, capsys):
         assert word in text
 
 
+def test_zsh_knows_which_options_wait_for_a_value():
+    """It was run by hand: `tupe compile --f` becomes `--fit ` and `--con` becomes `--config=`."""
+    text = script("zsh")
+    (line,) = (line for line in text.splitlines() if line.strip().startswith("compile)"))
+    words = line.partition("known=(")[2].removesuffix(") ;;").split()
+    assert {"--config=", "--fit"} <= set(words)
+    assert text.startswith("#compdef tupe\n")
+    for waiting, space in (("${(M)known:#*=}", "-S '' "), ("${known:#*=}", "")):
+        assert f"    compadd {space}-- {waiting}\n" in text
+
+
+def test_fish_has_a_line_for_each_option_of_each_command():
+    lines = script("fish").splitlines()
+    assert all(line.startswith("complete -c tupe ") for line in lines)
+    commands = [line for line in lines if " -n __fish_use_subcommand -a " in line]
+    assert len(commands) == len(cli.COMMANDS)
+    of_pretrain = [line for line in lines if "'__fish_seen_subcommand_from pretrain'" in line]
+    (config,) = (line for line in of_pretrain if " -l config -r -a " in line)
+    assert " quickstart " in config
+
+
 def test_each_shell_has_a_script():
     assert set(SHELLS) == set(SCRIPTS)

@@ -46,10 +46,12 @@ def test_a_model_folder_with_its_head_and_vocabulary(model, vocabulary, tmp_path
     assert pretrained.vocabulary.encode("the boat") == vocabulary.encode("the boat")
 
 
-def test_a_folder_without_vocabulary_needs_one(model, vocabulary, tmp_path):
+def test_a_folder_without_vocabulary_needs_one_to_read(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m")
-    with pytest.raises(UserError, match=r"no vocabulary\.model; give .* --vocabulary=FILE"):
-        load_pretrained(folder)
+    bare = load_pretrained(folder)
+    assert_same(bare, model)
+    with pytest.raises(UserError, match=r"m has no vocabulary .* --vocabulary=FILE"):
+        _ = bare.vocabulary
     assert_same(load_pretrained(folder, vocabulary.path), model)
 
 

@@ -86,9 +86,13 @@ _tupe() {{
     compset -P '*='
     _files
   elif [[ $PREFIX == -* ]]; then
+    local -a known
     case $words[2] in
-{_cases(options, "{}) compadd -S '' -- {} ;;")}
+{_cases(options, "{}) known=({}) ;;")}
     esac
+    # No space after an option that waits for its value.
+    compadd -S '' -- ${{(M)known:#*=}}
+    compadd -- ${{known:#*=}}
   else
     _files
   fi

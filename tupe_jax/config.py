@@ -62,6 +62,10 @@ class ModelConfig:
     """LayerNorm after the sum of the embeddings; XLNet has none."""
     segments: int = 0
     """Kinds of segment embeddings (BERT has 2); a segment ends with `sep_id`."""
+    segment_attention: bool = False
+    """Attention tells words of the same segment from those of others (XLNet)."""
+    cls_last: bool = False
+    """[CLS] ends a row (XLNet) instead of beginning it."""
     share_layers: bool = False
     """All layers have the same weights (ALBERT)."""
     activation: Activation = "gelu"
@@ -108,6 +112,11 @@ class ModelConfig:
         for name in ("embedding_size", "segments"):
             if getattr(self, name) < 0:
                 raise UserError(f"model.{name}={getattr(self, name)} must be at least 0")
+        if self.cls_last and self.position.untie_cls:
+            raise UserError(
+                "position.untie_cls=True cuts the first token of a row loose, but with "
+                "model.cls_last=True [CLS] is the last; set one of them to False"
+            )
         if self.layer_norm_eps <= 0:
             raise UserError(f"model.layer_norm_eps={self.layer_norm_eps} must be above 0")
         for name in ("dropout", "attention_dropout", "classifier_dropout"):
@@ -301,6 +310,10 @@ class Config:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
             raise UserError(f"config.seed={self.seed} must be between 0 and {2**32 - 1}")
+        if self.model.cls_last:
+            raise UserError(
+                "model.cls_last=True is for imported models; rows of pre-training begin with [CLS]"
+            )
 
 
 MODEL_SIZES: Mapping[str, Mapping[str, int]] = {

@@ -2,7 +2,7 @@
 
 import runpy
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,18 @@ def known_configs() -> dict[str, Path]:
         for folder in reversed(CONFIG_FOLDERS)
         for path in sorted(folder.rglob("*.py"))
     }
+
+
+def nearest_config(
+    wanted: Mapping[str, Any], shipped: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """The flags with the fewest overrides that give the wanted settings, by their full names."""
+    overrides = {
+        spec: [f"--config.{name}={value}" for name, value in wanted.items() if value != has[name]]
+        for spec, has in shipped.items()
+    }
+    spec = min(overrides, key=lambda spec: len(overrides[spec]))
+    return [f"--config={spec}", *overrides[spec]]
 
 
 def _find(name: str) -> Path:

@@ -1,19 +1,20 @@
-"""The model card: what somebody who finds a model folder wants to know, as Markdown."""
+"""A model folder with its card: what somebody who finds it wants to know, as Markdown."""
 
 import contextlib
 import functools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 
 from tupe_jax import __version__
 from tupe_jax.checks import from_mapping
 from tupe_jax.config import Config, position_name
-from tupe_jax.config_files import known_configs, load_config
+from tupe_jax.config_files import known_configs, load_config, nearest_config
 from tupe_jax.errors import UserError
 from tupe_jax.interop.checkpoint_file import CHECKPOINT
-from tupe_jax.interop.folder import VOCABULARY, HeadFacts
+from tupe_jax.interop.folder import VOCABULARY, HeadFacts, save_folder
 from tupe_jax.model.positions import longest_input
 from tupe_jax.pretrained import Pretrained
 from tupe_jax.recipes import from_config_dict, to_config_dict
@@ -26,13 +27,20 @@ Format = Literal["folder", "fairseq", "hf"]
 """In which a model is exported."""
 
 
+def save_model(pretrained: Pretrained, out: Path, name: str | None = None) -> None:
+    """Write a model folder, which must not exist yet, and its card, under the folder's name."""
+    card = model_card(pretrained, name or out.name)
+    save_folder(pretrained.model(), out, pretrained.vocabulary_file, pretrained.facts, card)
+
+
 def model_card(pretrained: Pretrained, name: str, format: Format = "folder") -> str:
     """Use, settings, data, steps, scores and the command, as far as they are known."""
     encoding = position_name(pretrained.config.position)
+    origin = f" It was imported from {pretrained.origin}." if pretrained.origin else ""
     sections = [
         f"# {name}",
         f"A bidirectional encoder with the positional encoding `{encoding}`, written by tupe_jax "
-        f"{__version__}.",
+        f"{__version__}.{origin}",
         _use(pretrained, name, format),
         "## Model",
         _table(_sizes(pretrained)),
@@ -45,27 +53,30 @@ def model_card(pretrained: Pretrained, name: str, format: Format = "folder") -> 
 
 
 def _use(pretrained: Pretrained, name: str, format: Format) -> str:
-    words = pretrained.config.masked_word_head
+    words, vocabulary = pretrained.config.masked_word_head, pretrained.known_vocabulary
     if format == "fairseq":
-        file, vocabulary = (shlex.quote(f"{name}/{file}") for file in (CHECKPOINT, VOCABULARY))
-        out = shlex.quote(f"{name}_imported")
-        return f"```bash\ntupe import-fairseq {file} {out} --vocabulary={vocabulary}\n```"
+        command = ["tupe", "import-fairseq", f"{name}/{CHECKPOINT}", f"{name}_imported"]
+        known = [f"--vocabulary={name}/{VOCABULARY}"] if vocabulary else []
+        return f"```bash\n{shlex.join([*command, *known])}\n```"
     if format == "hf":
         model = "BertForMaskedLM" if words else "BertModel"
         load = f"model = transformers.{model}.from_pretrained({name!r})"
         return f"```python\nimport transformers\n\n{load}\n```"
     call = 'fill_mask("a text with a [MASK] in it")' if words else 'encode("a text")'
+    if vocabulary is None:
+        call = "module  # without a vocabulary it reads no texts"
     for facts in pretrained.heads.values():
         call = 'predict(("a text", "another"))' if facts.texts == 2 else 'predict("a text")'
     return f"```python\nimport tupe_jax\n\nmodel = tupe_jax.load({name!r})\nmodel.{call}\n```"
 
 
 def _sizes(pretrained: Pretrained) -> dict[str, Any]:
-    config = pretrained.config
+    config, vocabulary = pretrained.config, pretrained.known_vocabulary
+    sha256 = "unknown" if vocabulary is None else f"sha256 {vocabulary.sha256}"
     return {
         "parameters": f"{sum(array.size for array in pretrained.params.values()):,}",
         "layers x width, heads": f"{config.num_layers} x {config.hidden_size}, {config.num_heads}",
-        "vocabulary": f"{config.vocab_size:,} pieces, sha256 {pretrained.vocabulary.sha256}",
+        "vocabulary": f"{config.vocab_size:,} pieces, {sha256}",
         "longest text, tokens": longest_input(config),
     }
 
@@ -102,6 +113,8 @@ def _head(name: str, facts: HeadFacts) -> Iterator[str]:
     how = {key: facts.trial[key] for key in ("learning_rate", "seed", "epoch") if facts.trial}
     answers = ", ".join(facts.classes) or "a score"
     yield _table({"reads": reads, "answers": answers, **how, **scores})
+    if "command" in facts.trial:
+        yield f"```bash\n{facts.trial['command']}\n```"
 
 
 def _table(values: Mapping[str, Any]) -> str:
@@ -119,13 +132,7 @@ def pretraining_command(saved: Mapping[str, Any]) -> str | None:
         wanted = _settings(from_mapping(Config, saved, "config"))
     except UserError:
         return None
-
-    found = {
-        spec: [f"--config.{name}={value}" for name, value in wanted.items() if value != has[name]]
-        for spec, has in _shipped().items()
-    }
-    spec = min(found, key=lambda spec: len(found[spec]))
-    return shlex.join(["tupe", "pretrain", f"--config={spec}", *found[spec]])
+    return shlex.join(["tupe", "pretrain", *nearest_config(wanted, _shipped())])
 
 
 @functools.cache

@@ -28,6 +28,9 @@ def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
         f"position.{part}={getattr(config.position, part)!r}": encoding
         for part, encoding in encodings(config).items()
     }
+    with_words = [name for name, encoding in chosen.items() if encoding.scores]
+    if config.segment_attention:
+        with_words.append("model.segment_attention=True")
     return choose(
         config.attention_implementation,
         platform,
@@ -37,6 +40,6 @@ def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
         dtype=config.dtype,
         attention_dropout=config.attention_dropout,
         has_bias=any(encoding.has_bias for encoding in chosen.values()),
-        content_scores_of=next((name for name, e in chosen.items() if e.scores), None),
+        content_scores_of=next(iter(with_words), None),
         formless_bias_of=next((name for name, e in chosen.items() if e.bias), None),
     )

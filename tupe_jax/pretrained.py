@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tupe_jax.checks import from_mapping
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary, TokenizerVocabulary
@@ -25,12 +28,15 @@ MODEL_FOLDER = "model"
 class Pretrained:
     """A model in host memory, and the vocabulary it reads."""
 
+    source: str
+    """The path it was asked for by."""
     config: ModelConfig
     classification_heads: Mapping[str, int]
     """The number of outputs of each."""
     params: Mapping[flat.Path, flat.Array] = field(repr=False)
-    vocabulary: AnyVocabulary
-    vocabulary_file: bytes = field(repr=False)
+    known_vocabulary: AnyVocabulary | None
+    """None: it can be looked at and exported, but reads no texts."""
+    vocabulary_file: bytes | None = field(repr=False)
     step: int | None = None
     """Of pre-training, where it is known."""
     length: int | None = None
@@ -39,6 +45,52 @@ class Pretrained:
     """What the classification heads say, where it is known."""
     run: Mapping[str, Any] = field(default_factory=dict)
     """The config of pre-training and its validation loss, where they are known."""
+    origin: str = ""
+    """Where it came from, if it was not pre-trained here."""
+
+    @classmethod
+    def of(
+        cls,
+        model: MaskedLM,
+        source: str | os.PathLike[str],
+        vocabulary: tuple[AnyVocabulary, bytes] | None,
+        facts: folder.Facts,
+    ) -> "Pretrained":
+        """A model with its vocabulary and that one's file, which must fit."""
+        if vocabulary is not None:
+            check_vocabulary(model.config, vocabulary[0])
+        known, file = (None, None) if vocabulary is None else vocabulary
+        return cls(
+            source=str(source),
+            config=model.config,
+            classification_heads=flat.classification_heads_of(model),
+            params=flat.arrays_of(model),
+            known_vocabulary=known,
+            vocabulary_file=file,
+            step=facts.step,
+            length=facts.length,
+            heads=facts.heads,
+            run=facts.run,
+            origin=facts.origin,
+        )
+
+    @property
+    def name(self) -> str:
+        """What a person would call it: the last part of its path."""
+        return Path(self.source).absolute().name
+
+    @property
+    def vocabulary(self) -> AnyVocabulary:
+        if self.known_vocabulary is None:
+            raise no_vocabulary(self.source)
+        return self.known_vocabulary
+
+    @property
+    def ordinary_ids(self) -> NDArray[np.int32]:
+        """Pieces to probe with; without a vocabulary all but padding."""
+        if self.known_vocabulary is None:
+            return np.delete(np.arange(self.config.vocab_size, dtype=np.int32), self.config.pad_id)
+        return self.known_vocabulary.ordinary_ids
 
     @property
     def fingerprint(self) -> int:
@@ -48,7 +100,7 @@ class Pretrained:
 
     @property
     def facts(self) -> folder.Facts:
-        return folder.Facts(self.step, self.length, self.heads, self.run)
+        return folder.Facts(self.step, self.length, self.heads, self.run, self.origin)
 
     def model(self) -> MaskedLM:
         return flat.model_from(self.config, self.classification_heads, lambda _: self.params)
@@ -65,14 +117,15 @@ def load_pretrained(
 
     A model folder may be one of Hugging Face's, see `tupe_jax.interop.hugging_face`.
 
-    `vocabulary` is a SentencePiece file for a model folder that has none; what a checkpoint holds
-    cannot be replaced: other pieces would have the vectors of these.
+    `vocabulary` is a SentencePiece file for a model folder that has none, and may be missing; what
+    a checkpoint holds cannot be replaced: other pieces would have the vectors of these.
     """
     found = Path(path)
     if not found.exists():
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
     if hugging_face.is_one(found):
-        return _imported(found, vocabulary)
+        _refuse(vocabulary, path)
+        return of_import(hugging_face.from_folder(found), found)
     model_folder = find_model_folder(found)
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)
@@ -83,17 +136,19 @@ def load_pretrained(
     saved = load_for_use(found)
     if "model" not in saved.config:
         raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
-    return _checked(
-        Pretrained(
-            config=from_mapping(ModelConfig, saved.config["model"], f"{path}: model"),
-            classification_heads={},
-            params=saved.params,
-            vocabulary=Vocabulary.parse(saved.vocabulary, found),
-            vocabulary_file=saved.vocabulary,
-            step=saved.step,
-            length=saved.config["data"]["length"],
-            run={"config": saved.config, "valid_loss": saved.valid_loss},
-        )
+    config = from_mapping(ModelConfig, saved.config["model"], f"{path}: model")
+    known = Vocabulary.parse(saved.vocabulary, found)
+    check_vocabulary(config, known)
+    return Pretrained(
+        source=str(path),
+        config=config,
+        classification_heads={},
+        params=saved.params,
+        known_vocabulary=known,
+        vocabulary_file=saved.vocabulary,
+        step=saved.step,
+        length=saved.config["data"]["length"],
+        run={"config": saved.config, "valid_loss": saved.valid_loss},
     )
 
 
@@ -114,45 +169,24 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
     own = folder.find_vocabulary(path)
     if own is not None:
         _refuse(given, path)
-    source = own if given is None else Path(given)
-    if source is None:
-        raise UserError(
-            f"{path} has no {folder.VOCABULARY}; give the SentencePiece model that its pieces are "
-            "numbered by as --vocabulary=FILE"
-        )
-    vocabulary: AnyVocabulary = (
-        TokenizerVocabulary.parse(source.read_bytes(), source)
-        if source.name == folder.IMPORTED_VOCABULARY
-        else Vocabulary.load(source)
-    )
-    model, facts = folder.load_folder(path), folder.load_facts(path)
-    return _checked(
-        Pretrained(
-            config=model.config,
-            classification_heads=flat.classification_heads_of(model),
-            params=flat.arrays_of(model),
-            vocabulary=vocabulary,
-            vocabulary_file=source.read_bytes(),
-            step=facts.step,
-            length=facts.length,
-            heads=facts.heads,
-            run=facts.run,
-        )
-    )
+    file = own if given is None else Path(given)
+    vocabulary = None if file is None else read_vocabulary(file)
+    return Pretrained.of(folder.load_folder(path), path, vocabulary, folder.load_facts(path))
 
 
-def _imported(path: Path, given: str | os.PathLike[str] | None) -> Pretrained:
-    _refuse(given, path)
-    imported = hugging_face.from_folder(path)
-    return _checked(
-        Pretrained(
-            config=imported.model.config,
-            classification_heads={},
-            params=flat.arrays_of(imported.model),
-            vocabulary=imported.vocabulary,
-            vocabulary_file=imported.vocabulary.content,
-        )
-    )
+def read_vocabulary(file: Path) -> tuple[AnyVocabulary, bytes]:
+    """The vocabulary in a file, and the file's content."""
+    if file.name == folder.IMPORTED_VOCABULARY:
+        content = file.read_bytes()
+        return TokenizerVocabulary.parse(content, file), content
+    return Vocabulary.load(file), file.read_bytes()
+
+
+def of_import(imported: hugging_face.Imported, path: Path) -> Pretrained:
+    """A public encoder, as one of ours."""
+    origin = f"{path.absolute().name}, a model of type {imported.model_type}"
+    vocabulary = imported.vocabulary, imported.vocabulary_file
+    return Pretrained.of(imported.model, path, vocabulary, folder.Facts(origin=origin))
 
 
 def _refuse(vocabulary: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> None:
@@ -173,8 +207,17 @@ def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
             f"the model pads with token {config.pad_id}, but [PAD] is {pad_id} in "
             f"{vocabulary.path}: its pieces are numbered in another way"
         )
+    if config.cls_last != vocabulary.cls_last:
+        ends = {True: "ends rows with", False: "begins rows with"}
+        raise UserError(
+            f"the model {ends[config.cls_last]} [CLS], but {vocabulary.path} "
+            f"{ends[vocabulary.cls_last]} it"
+        )
 
 
-def _checked(pretrained: Pretrained) -> Pretrained:
-    check_vocabulary(pretrained.config, pretrained.vocabulary)
-    return pretrained
+def no_vocabulary(name: str) -> UserError:
+    """What to say when texts are to be read and cannot be."""
+    return UserError(
+        f"{name} has no vocabulary and reads no texts; if there is a SentencePiece file that its "
+        "pieces are numbered by, give it as --vocabulary=FILE (in Python vocabulary=FILE)"
+    )

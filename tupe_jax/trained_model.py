@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -22,7 +21,7 @@ from tupe_jax.interop.folder import HeadFacts
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.position_only import bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
-from tupe_jax.pretrained import find_model_folder, load_pretrained
+from tupe_jax.pretrained import load_pretrained, no_vocabulary
 
 SHOWN_POSITIONS = 32
 
@@ -32,14 +31,15 @@ def load(
 ) -> "TrainedModel":
     """The model in a work directory, a checkpoint, a model folder, or a finished fine-tuning.
 
-    `vocabulary` is a SentencePiece file for a folder that has none, such as an imported one;
-    without any, a model can be looked at, but it reads no texts.
+    A model folder may be an exported or imported one, or one in Hugging Face's layout.
+
+    `vocabulary` is a SentencePiece file for a folder that has none. Without any a model can be
+    looked at (`position_bias`, `module`), but it reads no texts. So it is with the official
+    checkpoints: theirs were cut by another tokenizer.
     """
-    found = find_model_folder(Path(path))
-    if found and vocabulary is None and folder.find_vocabulary(found) is None:
-        return TrainedModel(str(path), folder.load_folder(found), None, folder.load_facts(found))
     pretrained = load_pretrained(path, vocabulary)
-    return TrainedModel(str(path), pretrained.model(), pretrained.vocabulary, pretrained.facts)
+    known = pretrained.known_vocabulary
+    return TrainedModel(str(path), pretrained.model(), known, pretrained.facts)
 
 
 class TrainedModel:
@@ -64,7 +64,7 @@ class TrainedModel:
     @property
     def vocabulary(self) -> AnyVocabulary:
         if self._vocabulary is None:
-            raise UserError(f"{self.name} has no vocabulary; load it with vocabulary=FILE")
+            raise no_vocabulary(self.name)
         return self._vocabulary
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from tupe_jax.errors import UserError
 class Letters:
     """One id per letter: a is 10, b is 11, ..."""
 
-    special, pair_separators = SPECIAL, PAIR_SEPARATORS
+    special, pair_separators, cls_last = SPECIAL, PAIR_SEPARATORS, False
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) - ord("a") + 10 for letter in text]
@@ -33,6 +33,16 @@ def test_a_pair_is_parted_by_two_separators() -> None:
         [CLS_ID, 10, SEP_ID, SEP_ID, SEP_ID, PAD_ID, PAD_ID, PAD_ID],
     ]
     assert rows.labels.tolist() == [0, 2]
+
+
+def test_the_classifier_token_may_be_the_last() -> None:
+    class Last(Letters):
+        cls_last = True
+
+    assert join(Last(), [10, 11], None, length=6) == [10, 11, SEP_ID, CLS_ID]
+    assert join(Last(), [10, 11], [12, 13], length=7) == [
+        *(10, 11, SEP_ID, SEP_ID, 12, SEP_ID, CLS_ID)
+    ]
 
 
 def test_scores_stay_numbers() -> None:

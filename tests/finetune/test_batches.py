@@ -125,7 +125,7 @@ def test_evaluation_sees_every_row_where_it_belongs(rows):
 
 
 class Letters:
-    special, pair_separators = SPECIAL, PAIR_SEPARATORS
+    special, pair_separators, cls_last = SPECIAL, PAIR_SEPARATORS, False
 
     def encode(self, text):
         return [ord(letter) - 90 for letter in text]

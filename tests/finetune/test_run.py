@@ -54,6 +54,7 @@ def test_each_trial_leaves_result_predictions_and_model(finished):
             "model/model.safetensors",
             "model/config.json",
             "model/vocabulary.model",
+            "model/README.md",
         )
     }
     assert contents(workdir).keys() == expected

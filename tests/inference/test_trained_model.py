@@ -92,7 +92,9 @@ def test_no_texts_give_no_results(model):
         (lambda m: m.fill_mask(3), "a text or a list of texts is needed, not int"),
         (lambda m: m.encode(["the dog", None]), "not NoneType"),
         (lambda m: m.encode("the dog", pooling="max"), "unknown pooling 'max'.*cls, mean"),
-        (lambda m: m.score(["the dog", ""]), "the text '' has no words"),
+        (lambda m: m.score(["the dog", ""]), r"the text '' \(number 2 of 2\) has no words"),
+        (lambda m: m.encode(" "), "the text ' ' has no words"),
+        (lambda m: m.encode("", pooling="cls"), "the text '' has no words"),
         (lambda m: m.position_bias(33), "length=33 .* at most 32"),
         (lambda m: m.predict("the dog"), "was not fine-tuned on any task"),
     ],
@@ -147,8 +149,10 @@ def test_a_model_without_vocabulary_can_be_looked_at(model, tmp_path):
     save_folder(model.module, tmp_path / "m")
     bare = tupe_jax.load(tmp_path / "m")
     np.testing.assert_array_equal(bare.position_bias(8), model.position_bias(8))
-    with pytest.raises(UserError, match="m has no vocabulary; load it with vocabulary=FILE"):
-        bare.score("the dog")
+    for ask in (bare.score, bare.encode, lambda text: bare.fill_mask(f"{text} [MASK]")):
+        with pytest.raises(UserError, match=r"m has no vocabulary .* vocabulary=FILE\)") as error:
+            ask("the dog")
+        assert "\n" not in str(error.value)
 
 
 def test_it_says_what_it_is(model, model_folder):

@@ -95,6 +95,7 @@ def run(model, tokens, is_word, segments):
     """All that `transformers` can tell of these rows."""
     has_segments = getattr(model.config, "type_vocab_size", 0) > 1
     has_segments &= model.config.model_type != "roberta"  # its tokenizer tells none
+    has_segments |= model.config.model_type == "xlnet"
     with torch.no_grad():
         return model(
             input_ids=torch.tensor(tokens),

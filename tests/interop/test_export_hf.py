@@ -7,12 +7,20 @@ import pytest
 import torch
 import transformers
 
-from tests.model.helpers import hidden_states, random_tokens, small_config, spread_model
+from tests.model.helpers import (
+    hidden_states,
+    logits,
+    random_tokens,
+    small_config,
+    spread_model,
+)
 from tupe_jax.config import PositionConfig
+from tupe_jax.data.vocabulary import train_vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
 from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.pretrained import load_pretrained
 
 
 def test_transformers_reads_what_was_trained_here(tmp_path):
@@ -29,6 +37,21 @@ def test_transformers_reads_what_was_trained_here(tmp_path):
     for ours, others in zip(hidden_states(model, tokens), expected.hidden_states, strict=True):
         ours, others = np.asarray(ours)[is_word], others.numpy()[is_word]
         np.testing.assert_allclose(ours, others, rtol=0, atol=1e-5 * abs(others).max())
+
+
+def test_our_own_vocabulary_goes_and_comes_back(tmp_path):
+    words = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = train_vocabulary([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
+    position = PositionConfig("added", "none", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, vocab_size=70, num_layers=1))
+    write_files(model, vocabulary, tmp_path)
+    back = load_pretrained(tmp_path)
+    assert back.vocabulary_file == vocabulary
+    assert back.config == model.config
+    tokens = random_tokens()
+    np.testing.assert_array_equal(logits(back.model(), tokens), logits(model, tokens))
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert isinstance(theirs, transformers.BertForMaskedLM)
 
 
 def test_what_goes_comes_back():

@@ -14,6 +14,7 @@ import pytest
 import torch
 from flax import nnx
 
+import tupe_jax
 from tests.model import numpy_reference
 from tests.model.helpers import logits, random_tokens, small_config, spread_model, with_position
 from tupe_jax import cli
@@ -183,6 +184,30 @@ def test_an_npz_file(tmp_path):
     out = tmp_path / "deep/out"
     assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0
     assert_same_state(fairseq.to_state_dict(load_folder(out)), golden_state())
+
+
+def test_without_a_vocabulary_positions_are_seen_and_weights_go_on(tmp_path, capsys):
+    out, looks, back = (tmp_path / name for name in ("out", "looks", "back"))
+    assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0
+    card = (out / "README.md").read_text()
+    assert "It was imported from tupe_r.npz, a checkpoint of the official form." in card
+    model = tupe_jax.load(out)
+    assert model.position_bias(8).shape == (1, 4, 8, 8)
+    with pytest.raises(UserError, match="out has no vocabulary and reads no texts"):
+        model.encode("a text")
+    asked = ["analyze", str(out), "--length=8", "--words=2", f"--out={looks}"]
+    assert cli.main(asked) == 0
+    report = (looks / "report.txt").read_text()
+    assert "identical words" in report
+    assert "No probes: the model has no vocabulary, and all that needs texts is left" in report
+    capsys.readouterr()
+    assert cli.main([*asked, "--pairs=p.jsonl"]) == cli.USER_ERROR_EXIT_CODE
+    assert capsys.readouterr().err.count("\n") == 1
+    assert cli.main(["export", str(out), str(back), "--format=fairseq"]) == 0
+    assert {file.name for file in back.iterdir()} == {"README.md", "checkpoint.pt"}
+    assert (
+        "tupe import-fairseq back/checkpoint.pt back_imported\n" in (back / "README.md").read_text()
+    )
 
 
 def user_error(capsys, *argv):

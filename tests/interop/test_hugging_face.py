@@ -34,7 +34,12 @@ def both(request):
 
 def test_the_pooler():
     tokens, is_word, segments = public.rows()
-    pooled = nnx.jit(lambda model: model.pooler(model.encode(tokens)))(imported("bert"))
+
+    @nnx.jit
+    def pool(model):
+        return model.pooler(model.cls_BxD(model.encode(tokens), tokens))
+
+    pooled = pool(imported("bert"))
     theirs = public.run(public.theirs("bert").bert, tokens, is_word, segments)
     assert_close(pooled, theirs.pooler_output)
 
@@ -79,4 +84,5 @@ def test_the_dropout_of_a_classifier_by_its_several_names():
     assert imported("albert", classifier_dropout_prob=0.3).config.classifier_dropout == 0.3
     assert imported("albert").config.classifier_dropout == 0.1
     assert imported("deberta-v2", cls_dropout=0.3).config.classifier_dropout == 0.3
+    assert imported("xlnet", summary_last_dropout=0.3).config.classifier_dropout == 0.3
     assert imported("deberta", hidden_dropout_prob=0.2).config.classifier_dropout == 0.2

@@ -2,13 +2,16 @@
 
 import io
 
+import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
 import transformers
 
+from tupe_jax.data.pairs import join
 from tupe_jax.errors import UserError
 from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_vocabulary
+from tupe_jax.model.segments import segment_BxS
 
 SIZE = 1000
 AWKWARD = [
@@ -105,6 +108,27 @@ def test_a_saved_tokenizer(folder, tmp_path):
     theirs.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").exists()
     assert_same_pieces(read_vocabulary(tmp_path, kind, SIZE), theirs)
+
+
+def test_rows_of_one_text_and_of_two_are_the_tokenizer_s_own(folder):
+    path, kind = folder
+    ours, theirs = read_vocabulary(path, kind, SIZE), FILES[kind][1].from_pretrained(path)
+    for texts in ([AWKWARD[2]], AWKWARD[2:4]):
+        pieces = [ours.encode(text) for text in texts]
+        row = join(ours, pieces[0], pieces[1] if len(pieces) == 2 else None, SIZE)
+        wanted = theirs(*texts, return_token_type_ids=True)
+        if kind == "deberta" and len(texts) == 2:
+            # Version 5 of transformers doubles the first [SEP]. The model was trained with one, and
+            # version 4 has one.
+            wanted["input_ids"].remove(ours.special.sep_id)
+        assert row == wanted["input_ids"]
+        if kind in ("roberta", "mpnet", "deberta"):  # their models have one segment, or none
+            continue
+        segments = np.asarray(segment_BxS(np.array([row]), ours.special.sep_id))[0]
+        types = np.array(wanted["token_type_ids"])
+        if kind == "xlnet":  # to which it counts only whether two tokens are of one segment
+            segments, types = segments[:, None] == segments, types[:, None] == types
+        np.testing.assert_array_equal(segments, types)
 
 
 def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):

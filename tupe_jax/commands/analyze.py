@@ -15,7 +15,8 @@ was fine-tuned on inference also what it answers when constituents are shuffled 
 (Its minimal pairs say little: fine-tuning moves the encoder away from the head that guesses words.)
 
 Of several models only symmetry and locality are measured. A model may be a folder in Hugging Face's
-layout.
+layout. Of one without a vocabulary, as the official checkpoints are when imported, it is position-
+only attention and what follows from it.
 """
 
 import argparse
@@ -58,23 +59,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--snli", type=Path, help="pairs to probe with, in the form of SNLI's own .jsonl files"
     )
+    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
 
 
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.lab.analysis import analyse
     from tupe_jax.lab.analysis_report import write_report
-    from tupe_jax.pretrained import load_pretrained
+    from tupe_jax.pretrained import load_pretrained, no_vocabulary
 
     if len(arguments.checkpoint) > 1:
         return _compare(arguments)
     (checkpoint,) = arguments.checkpoint
     pairs = _pairs(arguments)
-    pretrained = load_pretrained(checkpoint)
+    pretrained = load_pretrained(checkpoint, arguments.vocabulary)
+    if pretrained.known_vocabulary is None and (arguments.pairs or arguments.snli):
+        raise no_vocabulary(checkpoint)
     probe_pairs = _probe_pairs(arguments.snli, pretrained.classification_heads)
     _make(arguments.out)
     analysis = analyse(
         pretrained.exact_model(),
-        pretrained.vocabulary,
+        pretrained.known_vocabulary,
+        ordinary_ids=pretrained.ordinary_ids,
         length=_usual_length(pretrained) if arguments.length is None else arguments.length,
         words=arguments.words,
         pairs=pairs,
@@ -96,7 +101,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     from tupe_jax.lab.comparison import as_table, measure
     from tupe_jax.pretrained import load_pretrained
 
-    for name in ("pairs", "snli"):
+    for name in ("pairs", "snli", "vocabulary"):
         if getattr(arguments, name) is not None:
             raise UserError(f"--{name} is for one model at a time; give one checkpoint")
     pretrained = {path: load_pretrained(path) for path in arguments.checkpoint}
@@ -107,7 +112,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     }
     _make(arguments.out)
     lines = [
-        measure(path, one.exact_model(), one.vocabulary, **looks)
+        measure(path, one.exact_model(), one.ordinary_ids, **looks)
         for path, one in pretrained.items()
     ]
     table = as_table(lines, **looks)

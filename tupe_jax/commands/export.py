@@ -10,7 +10,8 @@ and TUPE-R only and needs the extra `torch`); the vocabulary lies beside it, and
   tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model
 
 --format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
-transformers. An imported tokenizer goes with it; of our own vocabulary there is only its file.
+transformers. An imported tokenizer goes with it. Our own vocabulary lies beside it as it is, where
+transformers makes nothing of it; tupe_jax.load reads the folder with either.
 
 Every way the arrays keep every bit. What a fine-tuned head answers (its classes, the scale of its
 scores, its longest row) is kept only by the first: hf takes no heads, and fairseq says what is
@@ -34,22 +35,22 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.interop import folder
     from tupe_jax.interop.checkpoint_file import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
-    from tupe_jax.model_card import model_card
+    from tupe_jax.model_card import model_card, save_model
     from tupe_jax.pretrained import load_pretrained
 
     pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
-    model = pretrained.model()
-    card = model_card(pretrained, arguments.out.name, arguments.format)
     if arguments.format == "folder":
-        vocabulary, facts = pretrained.vocabulary_file, pretrained.facts
-        folder.save_folder(model, arguments.out, vocabulary, facts, card)
+        save_model(pretrained, arguments.out)
     else:
+        model, vocabulary = pretrained.model(), pretrained.vocabulary_file
+        card = model_card(pretrained, arguments.out.name, arguments.format)
         with folder.whole_folder(arguments.out) as unfinished:
             if arguments.format == "hf":
-                write_files(model, pretrained.vocabulary_file, unfinished)
+                write_files(model, vocabulary, unfinished)
             else:
                 write_checkpoint(unfinished / CHECKPOINT, model)
-                (unfinished / folder.VOCABULARY).write_bytes(pretrained.vocabulary_file)
+                if vocabulary is not None:
+                    (unfinished / folder.VOCABULARY).write_bytes(vocabulary)
             (unfinished / folder.CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")

@@ -4,7 +4,10 @@
   tupe import-fairseq exported/checkpoint.pt tupe_r/ --vocabulary=exported/vocabulary.model
 
 The number of heads is read from the checkpoint if it is there; a bare state dict needs --num_heads.
-A folder without vocabulary is whole for fine-tuning and use only with --vocabulary given there.
+
+--vocabulary is for models that were trained here. The official ones read pieces of the Moses
+tokenizer and fastBPE, which are not here: imported, they can be looked at (`tupe analyze`,
+position_bias() and module of tupe_jax.load) and exported, but they read no texts.
 """
 
 import argparse
@@ -27,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.data.vocabulary import Vocabulary
-    from tupe_jax.interop import checkpoint_file, fairseq, folder
-    from tupe_jax.pretrained import check_vocabulary
+    from tupe_jax.interop import checkpoint_file, fairseq
+    from tupe_jax.interop.folder import Facts
+    from tupe_jax.model_card import save_model
+    from tupe_jax.pretrained import Pretrained, read_vocabulary
 
     released = checkpoint_file.read_checkpoint(arguments.checkpoint)
     num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads
@@ -42,11 +46,11 @@ def run(arguments: argparse.Namespace) -> None:
         pad_id=RELEASED_PAD_ID if pad_id is None else pad_id,
         pre_layer_norm=bool(arguments.pre_layer_norm or released.pre_layer_norm),
     )
-    config, vocabulary = model.config, None
-    if arguments.vocabulary is not None:
-        check_vocabulary(config, Vocabulary.load(arguments.vocabulary))
-        vocabulary = arguments.vocabulary.read_bytes()
-    folder.save_folder(model, arguments.out, vocabulary)
+    given = arguments.vocabulary
+    vocabulary = None if given is None else read_vocabulary(given)
+    facts = Facts(origin=f"{arguments.checkpoint.name}, a checkpoint of the official form")
+    save_model(Pretrained.of(model, arguments.out, vocabulary, facts), arguments.out)
+    config = model.config
     name = "TUPE-R" if config.position.relative == "t5" else "TUPE-A"
     print(
         f"{arguments.out}: {name}, {config.num_layers} layers, {config.hidden_size} wide, "

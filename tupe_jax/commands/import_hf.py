@@ -3,7 +3,11 @@
   tupe import-hf bert-base-uncased/ bert/
 
 The folder has config.json, the weights (model.safetensors, or pytorch_model.bin, which needs
-PyTorch) and the tokenizer's files. What this makes can be analysed and fine-tuned like our own.
+PyTorch) and the tokenizer's files; nothing is downloaded. Model types: bert (also StructBERT and
+MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (also version 3) and xlnet.
+
+What this makes can be used, analysed and fine-tuned like our own models. So can the downloaded
+folder itself; an import says which of its arrays were left out, such as heads of other objectives.
 """
 
 import argparse
@@ -16,11 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.interop.folder import save_folder
     from tupe_jax.interop.hugging_face.importing import from_folder
+    from tupe_jax.model_card import save_model
+    from tupe_jax.pretrained import of_import
 
     imported = from_folder(arguments.folder)
-    save_folder(imported.model, arguments.out, imported.vocabulary.content)
+    save_model(of_import(imported, arguments.folder), arguments.out)
     config = imported.model.config
     print(
         f"{arguments.out}: {imported.model_type}, {config.num_layers} layers, "

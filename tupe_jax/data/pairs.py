@@ -1,7 +1,8 @@
 """From texts to padded rows for fine-tuning: [CLS] A [SEP] or [CLS] A [SEP] [SEP] B [SEP].
 
 TUPE has no segment embedding; the doubled [SEP] is what tells a pair's border from a sentence's
-end. Vocabularies of other models say how many they have there, and by which ids.
+end. Vocabularies of other models say how many they have there, by which ids, and whether [CLS]
+comes last.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ class Encoder(Protocol):
 
     @property
     def pair_separators(self) -> int: ...
+
+    @property
+    def cls_last(self) -> bool: ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -57,9 +61,11 @@ def join(encoder: Encoder, first: list[int], second: list[int] | None, length: i
         raise UserError(f"a row of {length} tokens has no room for {special} special ones")
     room = length - special
     if second is None:
-        return [cls_id, *first[:room], sep_id]
-    first, second = truncate_longest_first(first, second, room)
-    return [cls_id, *first, *[sep_id] * encoder.pair_separators, *second, sep_id]
+        row = [*first[:room], sep_id]
+    else:
+        first, second = truncate_longest_first(first, second, room)
+        row = [*first, *[sep_id] * encoder.pair_separators, *second, sep_id]
+    return [*row, cls_id] if encoder.cls_last else [cls_id, *row]
 
 
 def truncate_longest_first(

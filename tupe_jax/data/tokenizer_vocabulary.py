@@ -31,6 +31,8 @@ class TokenizerVocabulary:
     path: Path
     special: SpecialTokens
     pair_separators: int
+    cls_last: bool
+    """[CLS] ends a row instead of beginning it."""
     size: int
     """Rows of the model's embedding: some models have more than there are pieces."""
     _tokenizer: Any = field(repr=False, compare=False)
@@ -45,6 +47,7 @@ class TokenizerVocabulary:
                 path,
                 SpecialTokens(**saved["special"]),
                 saved["pair_separators"],
+                saved.get("cls_last", False),
                 saved["size"],
                 tokenizers.Tokenizer.from_str(json.dumps(saved["tokenizer"])),
             )
@@ -57,6 +60,7 @@ class TokenizerVocabulary:
         saved = {
             "special": dataclasses.asdict(self.special),
             "pair_separators": self.pair_separators,
+            "cls_last": self.cls_last,
             "size": self.size,
             "tokenizer": json.loads(self._tokenizer.to_str()),
         }
@@ -87,9 +91,15 @@ class TokenizerVocabulary:
             return not written.startswith(_CONTINUED)
         return written.startswith(("\u2581", "\u0120"))  # of unigrams; of bytes, for a space
 
+    @functools.cached_property
+    def marks_every_word(self) -> bool:
+        """Byte-level pieces mark the space before a word: the first of a text bears no mark."""
+        return self.starts_word(self.encode("a")[0])
+
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text; special pieces leave no trace in it."""
-        return str(self._tokenizer.decode([int(i) for i in ids])).removeprefix(_CONTINUED)
+        """Return the text; special pieces leave no trace in it, nor does a space before it."""
+        text = str(self._tokenizer.decode([int(i) for i in ids]))
+        return text.removeprefix(_CONTINUED).removeprefix(" ")
 
 
 AnyVocabulary = Vocabulary | TokenizerVocabulary

@@ -46,6 +46,8 @@ class Vocabulary:
     _model: Any = field(repr=False, compare=False)
     special: SpecialTokens = SPECIAL
     pair_separators: int = PAIR_SEPARATORS
+    cls_last: bool = False
+    marks_every_word: bool = True
 
     @classmethod
     def load(cls, path: Path | str) -> "Vocabulary":

@@ -19,6 +19,7 @@ from tupe_jax.config import ModelConfig
 from tupe_jax.data.examples import Example
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.batches import Rows, TrainBatches, bucket_lengths, encode_rows
+from tupe_jax.finetune.command import CHANGE_NOTHING, finetuning_command
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.group import EncodedTask, Outcome, Schedule, train_group
 from tupe_jax.finetune.groups import Group, plan_groups
@@ -36,8 +37,9 @@ from tupe_jax.finetune.trial import (
     write_result,
 )
 from tupe_jax.interop import arrays as flat
-from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
+from tupe_jax.interop.folder import HeadFacts
 from tupe_jax.model.positions import encodings
+from tupe_jax.model_card import save_model
 from tupe_jax.parallel.processes import say
 from tupe_jax.platform import attention_choice
 from tupe_jax.pretrained import MODEL_FOLDER, Pretrained
@@ -45,10 +47,7 @@ from tupe_jax.training.agreed_stop import Stop
 from tupe_jax.training.changed_config import check_begun_with
 
 FREE = (
-    "finetune.at_once",
-    "finetune.keep_weights",
-    "finetune.optimizer.peak_learning_rate",  # each trial has its own
-    "finetune.save_seconds",
+    *(f"finetune.{name}" for name in CHANGE_NOTHING),
     "model.layer_loop",
     "model.remat",
 )
@@ -178,24 +177,33 @@ def _finish(
             tuple(map(str, path)): param[...][number]
             for path, param in nnx.to_flat_state(outcome.best_params)
         }
-        model = flat.model_from(
-            classifier.config,
-            {classifier.head: classifier.num_outputs},
-            lambda _: {**_parts(word_head, WORD_HEAD), **best},
+        tuned = replace(
+            pretrained,
+            config=classifier.config,
+            classification_heads={classifier.head: classifier.num_outputs},
+            params={**_parts(word_head, WORD_HEAD), **best},
+            heads={task.name: _facts(config, task, result, pretrained.name)},
         )
-        before = Facts() if config.from_scratch else pretrained.facts
-        facts = replace(before, heads={task.name: _facts(config, task, result)})
-        save_folder(model, folder / MODEL_FOLDER, pretrained.vocabulary_file, facts)
+        if config.from_scratch:
+            tuned = replace(tuned, step=None, length=None, run={}, origin="")
+        save_model(tuned, folder / MODEL_FOLDER, result.trial.name)
     write_result(result, workdir)
 
 
-def _facts(config: FinetuneConfig, task: FinetuneTask, result: TrialResult) -> HeadFacts:
+def _facts(
+    config: FinetuneConfig, task: FinetuneTask, result: TrialResult, checkpoint: str
+) -> HeadFacts:
+    command = finetuning_command(config, task, result.trial, checkpoint)
     return HeadFacts(
         classes=task.classes or (),
         score_scale=task.score_scale,
         texts=1 if task.train[0].sentence2 is None else 2,
         length=config.length,
-        trial={**asdict(result.trial), **evaluation_to_json(result.best)},
+        trial={
+            **asdict(result.trial),
+            **evaluation_to_json(result.best),
+            **({} if command is None else {"command": command}),
+        },
     )
 
 

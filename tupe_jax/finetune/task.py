@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tupe_jax.checks import did_you_mean
@@ -46,6 +46,8 @@ class FinetuneTask:
     """Splits to predict, whose labels are not known; in the order of GLUE's index."""
     epochs: int = PAPER_EPOCHS
     score_scale: float = 1.0
+    arguments: tuple[str, ...] = ()
+    """Of `tupe finetune`, which open it again."""
 
     def __post_init__(self) -> None:
         for split, examples in {"train": self.train, **self.dev}.items():
@@ -95,14 +97,19 @@ def open_task(
     `columns` ("sentence,label" or "sentence1,sentence2,label"). `train_examples` and
     `dev_examples` are the sizes of a built-in task.
     """
+    arguments = [f"--task={name}"]
+    given = {"data_dir": data_dir, "train": train, "columns": columns}
+    arguments += [f"--{option}={value}" for option, value in given.items() if value is not None]
+    arguments += [f"--dev={file}" for file in dev] + ["--regression"] * regression
     if name in TASKS:
         _refuse(name, columns=columns, regression=regression)
-        return _public(TASKS[name], data_dir, train, dev)
+        return replace(_public(TASKS[name], data_dir, train, dev), arguments=tuple(arguments))
     if name in LABELS:
         _refuse(
             name, data_dir=data_dir, train=train, dev=dev, columns=columns, regression=regression
         )
-        return _builtin(name, train_examples, dev_examples)
+        arguments += [f"--train_examples={train_examples}", f"--dev_examples={dev_examples}"]
+        return replace(_builtin(name, train_examples, dev_examples), arguments=tuple(arguments))
     path = Path(name)
     if path.suffix not in (".tsv", ".gz", ".txt") and not path.is_file():
         raise UserError(
@@ -110,7 +117,7 @@ def open_task(
             f"{', '.join(KNOWN_TASKS)}, and one's own by the path of its training file (.tsv)"
         )
     _refuse(name, data_dir=data_dir, train=train)
-    return _own(path, dev, columns, regression)
+    return replace(_own(path, dev, columns, regression), arguments=tuple(arguments))
 
 
 def metrics_of(name: str) -> tuple[str, ...]:

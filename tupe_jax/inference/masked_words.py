@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
-from tupe_jax.inference.sentences import Row, as_row, batches
+from tupe_jax.inference.sentences import Row, as_rows, batches, places_of_text
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import longest_input
 
@@ -28,7 +28,7 @@ class Guess:
     probability: float
     id: int
     starts_word: bool
-    """Else it goes on with the word before it."""
+    """Or is a mark; else it goes on with the word before it."""
 
     def __str__(self) -> str:
         """With BERT's mark of a piece that goes on with a word: ##ing."""
@@ -61,7 +61,7 @@ def fill_masks(
         raise UserError(f"top_k={top_k} must be at least 1")
     longest = longest_input(model.config)
     mask_id = vocabulary.special.mask_id
-    rows = [as_row(vocabulary, encode_masked(vocabulary, text), text, longest) for text in texts]
+    rows = as_rows(vocabulary, [encode_masked(vocabulary, text) for text in texts], texts, longest)
     # One line for each [MASK] of each row.
     masks = [np.flatnonzero(row == mask_id) for row in rows]
     repeated = [row for row, places in zip(rows, masks, strict=True) for _ in places]
@@ -69,7 +69,8 @@ def fill_masks(
     guesses: list[tuple[Guess, ...]] = [()] * len(repeated)
     for lines, log_probability_LxV in log_probabilities(model, repeated, place_M):
         for line, log_probability_V in zip(lines, log_probability_LxV, strict=True):
-            guesses[line] = _likeliest(vocabulary, log_probability_V, top_k)
+            after_word = _after_word(vocabulary, repeated[line], place_M[line])
+            guesses[line] = _likeliest(vocabulary, log_probability_V, top_k, after_word)
     in_order = iter(guesses)
     return [
         _filled(vocabulary, text, row, tuple(next(in_order) for _ in places))
@@ -80,14 +81,16 @@ def fill_masks(
 def pseudo_log_likelihoods(
     model: MaskedLM, rows: Sequence[Row], mask_id: int
 ) -> NDArray[np.float64]:
-    """Of each row [CLS] text [SEP]: the sum over its pieces, in nats.
+    """Of each row: the sum over its text's pieces, in nats.
 
     A masked language model has no likelihood of a sentence. The pseudo-log-likelihood (Wang and
     Cho, 2019; Salazar et al., 2020) hides one piece at a time and sums the logarithms of the
     probabilities of the hidden ones.
     """
     # One line for each piece of each row: whose it is, and the place that is hidden.
-    lines_of = [(n, place) for n, row in enumerate(rows) for place in range(1, len(row) - 1)]
+    lines_of = [
+        (n, place) for n, row in enumerate(rows) for place in places_of_text(row, model.config)
+    ]
     owner_M, place_M = np.array(lines_of, np.intp).reshape(-1, 2).T
     hidden_M = np.array([rows[n][place] for n, place in lines_of])
     masked = [_with_mask(rows[n], place, mask_id) for n, place in lines_of]
@@ -124,7 +127,10 @@ def _with_mask(row: Row, place: int, mask_id: int) -> Row:
 
 
 def _likeliest(
-    vocabulary: AnyVocabulary, log_probability_V: NDArray[np.float32], top_k: int
+    vocabulary: AnyVocabulary,
+    log_probability_V: NDArray[np.float32],
+    top_k: int,
+    after_word: bool,
 ) -> tuple[Guess, ...]:
     """The best ordinary pieces; a model may have more rows than there are pieces, for a mesh."""
     ordinary_O = vocabulary.ordinary_ids
@@ -132,14 +138,23 @@ def _likeliest(
     probability_O /= probability_O.sum()
     best = np.argsort(-probability_O, kind="stable")[:top_k]
     return tuple(
-        Guess(
-            vocabulary.decode([piece]),
-            float(probability),
-            piece,
-            vocabulary.starts_word(piece),
-        )
+        _guess(vocabulary, piece, float(probability), after_word)
         for piece, probability in zip(ordinary_O[best].tolist(), probability_O[best], strict=True)
     )
+
+
+def _guess(vocabulary: AnyVocabulary, piece: int, probability: float, after_word: bool) -> Guess:
+    written = vocabulary.decode([piece])
+    is_mark = not written[:1].isalnum()
+    unmarked = not vocabulary.marks_every_word and not after_word
+    starts_word = vocabulary.starts_word(piece) or is_mark or unmarked
+    return Guess(written, probability, piece, starts_word)
+
+
+def _after_word(vocabulary: AnyVocabulary, row: Row, place: int) -> bool:
+    """Whether a piece at this place could go on with a word: not at the beginning of a text."""
+    before = row[place - 1] if place else vocabulary.special.cls_id
+    return bool(before == vocabulary.special.mask_id or vocabulary.decode([before])[-1:].isalnum())
 
 
 def _filled(

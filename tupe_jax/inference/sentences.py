@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config import ModelConfig
-from tupe_jax.data.pairs import Encoder
+from tupe_jax.data.pairs import Encoder, join
 from tupe_jax.errors import UserError
 from tupe_jax.model.positions import longest_input
 
 Row = NDArray[np.int32]
-"""[CLS] text [SEP]."""
+"""[CLS] text [SEP], or text [SEP] [CLS]: two tokens more than the text."""
 
 _SHORTEST = 16
 SIZES = (1, 8, 64)
@@ -29,23 +29,41 @@ class Batch(NamedTuple):
 
 
 def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
-    """[CLS] text [SEP] of each."""
+    """The row of each."""
     longest = longest_input(config)
-    return [as_row(encoder, encoder.encode(text), text, longest) for text in texts]
+    return as_rows(encoder, [encoder.encode(text) for text in texts], texts, longest)
 
 
-def as_row(encoder: Encoder, pieces: Sequence[int], text: str, longest: float) -> Row:
-    """[CLS] pieces [SEP], if there are any and they are not more than the model can read."""
-    if not pieces:
-        raise UserError(f"the text {text!r} has no words")
-    row = np.array([encoder.special.cls_id, *pieces, encoder.special.sep_id], np.int32)
-    if len(row) > longest:
+def as_rows(
+    encoder: Encoder, pieces: Sequence[list[int]], texts: Sequence[str], longest: float
+) -> list[Row]:
+    """The row of each text, which these are the pieces of.
+
+    It must have words, and not more than the model can read: a mean over none would be NaN.
+    """
+    special = encoder.special
+    no_words = {special.pad_id, special.cls_id, special.sep_id}
+
+    def row(number: int, ids: list[int], text: str) -> Row:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        raise UserError(
-            f"the text {shown!r} of {len(row)} tokens is longer than position.max_length={longest},"
-            " all that the model has positions for; shorten or split it"
-        )
-    return row
+        which = f"the text {shown!r}" + f" (number {number} of {len(texts)})" * (len(texts) > 1)
+        if no_words.issuperset(ids):
+            raise UserError(f"{which} has no words")
+        row = np.array(join(encoder, ids, None, len(ids) + 2), np.int32)
+        if len(row) > longest:
+            raise UserError(
+                f"{which} of {len(row)} tokens is longer than position.max_length={longest}, "
+                "all that the model has positions for; shorten or split it"
+            )
+        return row
+
+    return [row(n, *both) for n, both in enumerate(zip(pieces, texts, strict=True), 1)]
+
+
+def places_of_text(row: Row, config: ModelConfig) -> range:
+    """Where in a row the text's pieces are."""
+    first = 0 if config.cls_last else 1
+    return range(first, first + len(row) - 2)
 
 
 def batches(

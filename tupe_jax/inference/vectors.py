@@ -36,9 +36,10 @@ def sentence_vectors(
 def _vectors(
     graph: Any, pooling: Pooling, state: Any, tokens_BxS: jax.Array, no_words: jax.Array
 ) -> jax.Array:
-    hidden_BxSxD: jax.Array = nnx.merge(graph, state).encode(tokens_BxS).astype(jnp.float32)
+    model: MaskedLM = nnx.merge(graph, state)
+    hidden_BxSxD = model.encode(tokens_BxS).astype(jnp.float32)
     if pooling == "cls":
-        return hidden_BxSxD[:, 0]
+        return model.cls_BxD(hidden_BxSxD, tokens_BxS)
     is_word_BxSx1 = ~jnp.isin(tokens_BxS, no_words)[..., None]
     mean_BxD: jax.Array = (hidden_BxSxD * is_word_BxSx1).sum(1) / is_word_BxSx1.sum(1)
     return mean_BxD

@@ -221,6 +221,7 @@ def _check_has_released_form(config: ModelConfig) -> None:
         "embedding_size",
         "embedding_norm",
         "segments",
+        "segment_attention",
         "share_layers",
         "activation",
         "pooler",

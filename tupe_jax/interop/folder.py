@@ -57,6 +57,8 @@ class Facts:
     heads: Mapping[str, HeadFacts] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
     """The config of pre-training and its validation loss, for the model card."""
+    origin: str = ""
+    """Where it came from, if it was not pre-trained here."""
 
 
 def save_folder(
@@ -163,7 +165,10 @@ def _read_settings(settings_file: Path) -> dict[str, Any]:
             f"{settings_file} is not valid JSON, line {error.lineno}: {error.msg}"
         ) from error
     if not isinstance(settings, dict) or not {"model", "classification_heads"} <= settings.keys():
-        raise UserError(f"{settings_file} lacks 'model' or 'classification_heads'")
+        raise UserError(
+            f"{settings_file} lacks 'model' or 'classification_heads', which our models have, and "
+            "'model_type', which Hugging Face's have"
+        )
     if settings.get("format") != FORMAT:
         raise UserError(
             f"{settings_file} has format {settings.get('format')}; this version reads {FORMAT}"

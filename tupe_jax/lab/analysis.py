@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +59,10 @@ class Analysis:
     disagreement: NDArray[np.float64] | None
     """Between the two sources, [L, H], where there are two."""
     four_terms: FourTerms | None
-    order: OrderSensitivity
+    order: OrderSensitivity | None
+    """None, like all that follows and the four terms, if the model has no vocabulary."""
     pairs: Mapping[str, PairsResult]
-    """Empty if the model has no head for masked words."""
+    """Empty if the model has no head for masked words, either."""
     pairs_too_long: int
     """Left out, since the model has no positions for them."""
     probes: InferenceProbes | str
@@ -70,8 +71,9 @@ class Analysis:
 
 def analyse(
     model: MaskedLM,
-    vocabulary: AnyVocabulary,
+    vocabulary: AnyVocabulary | None,
     *,
+    ordinary_ids: NDArray[np.int32],
     length: int,
     words: int,
     pairs: Sequence[MinimalPair],
@@ -80,9 +82,23 @@ def analyse(
 ) -> Analysis:
     """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones.
 
+    The words are chosen from `ordinary_ids`; without a vocabulary that is all there is to do.
     `head_lengths` has the longest row that each head was fine-tuned with, where it is known.
     """
-    attentions = side_by_side(model, length, choose_words(vocabulary.ordinary_ids, words))
+    attentions = side_by_side(model, length, choose_words(ordinary_ids, words))
+    positions_only = Analysis(
+        config=model.config,
+        length=length,
+        looks={source: look(attention) for source, attention in attentions.items()},
+        disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
+        four_terms=None,
+        order=None,
+        pairs={},
+        pairs_too_long=0,
+        probes="the model has no vocabulary, and all that needs texts is left out",
+    )
+    if vocabulary is None:
+        return positions_only
     fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
     judges = model.config.masked_word_head
     if judges and not fitting:
@@ -91,11 +107,8 @@ def analyse(
             f"{model.config.position.max_length} tokens"
         )
     expanded = can_be_expanded(model.config)
-    return Analysis(
-        config=model.config,
-        length=length,
-        looks={source: look(attention) for source, attention in attentions.items()},
-        disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
+    return replace(
+        positions_only,
         four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
         order=_order(model, vocabulary),
         pairs=score_pairs(model, vocabulary, fitting) if judges else {},

@@ -17,6 +17,7 @@ from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
 from tupe_jax.lab.inference_probes import InferenceProbes
 from tupe_jax.lab.metrics import METRICS
+from tupe_jax.lab.order_sensitivity import OrderSensitivity
 from tupe_jax.lab.pictures import probe_deltas, term_matrices
 from tupe_jax.training.pictures import position_matrices
 
@@ -30,7 +31,7 @@ def as_text(analysis: Analysis, about: str) -> str:
         _positions(analysis),
         _kinds(analysis),
         *([_terms(analysis.four_terms)] if analysis.four_terms else []),
-        _order(analysis),
+        *([_order(analysis.order)] if analysis.order else []),
         *([_pairs(analysis)] if analysis.pairs else []),
         _probes(analysis.probes),
     ]
@@ -90,8 +91,7 @@ def _terms(terms: FourTerms) -> Iterator[str]:
     yield f"{terms.mixed_interaction_share_H.mean():.1%} because a word is at its position"
 
 
-def _order(analysis: Analysis) -> Iterator[str]:
-    order = analysis.order
+def _order(order: OrderSensitivity) -> Iterator[str]:
     yield f"Word order in the representation, {order.count} built-in sentences shuffled (95 %)"
     yield f"  sensitivity   {order.sensitivity}    0: bag of words, 1: like another sentence"
     yield f"  recognised    {order.recognised}    nearest original is its own"
@@ -146,7 +146,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "mixed_share": _list(analysis.four_terms.mixed_share_H),
             "mixed_interaction_share": _list(analysis.four_terms.mixed_interaction_share_H),
         },
-        "order": dataclasses.asdict(analysis.order),
+        "order": analysis.order and dataclasses.asdict(analysis.order),
         "minimal_pairs": {
             name: dataclasses.asdict(result) for name, result in analysis.pairs.items()
         },

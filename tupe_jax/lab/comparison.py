@@ -8,8 +8,10 @@ see that attention goes to one side only.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tupe_jax.config import ModelConfig
-from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
 
@@ -28,10 +30,10 @@ class Line:
 
 
 def measure(
-    name: str, model: MaskedLM, vocabulary: AnyVocabulary, *, length: int, words: int
+    name: str, model: MaskedLM, ordinary_ids: NDArray[np.int32], *, length: int, words: int
 ) -> Line:
-    """Look at `length` positions of a model by `words` probing words."""
-    probing = choose_words(vocabulary.ordinary_ids, words)
+    """Look at `length` positions of a model by `words` probing words out of these."""
+    probing = choose_words(ordinary_ids, words)
     found = attention_among_identical_words(model, length, probing)
     return Line(name, _encoding(model.config), model.config.num_layers, found.measures_of_mean())
 

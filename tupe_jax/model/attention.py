@@ -19,6 +19,7 @@ from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.logical_axes import constrain
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
 from tupe_jax.model.primitives import Axis, Linear
+from tupe_jax.model.segments import SegmentTerms
 from tupe_jax.platform import attention_choice, platform_here
 
 
@@ -32,6 +33,8 @@ class AttentionInputs:
     """Of all layers, scaled as the logits are."""
     once: Mapping[str, Any]
     """Position arrays for in-layer terms, see `Encoding.once`."""
+    segment_BxS: jax.Array | None = None
+    """Where attention tells segments apart."""
 
 
 class SelfAttention(nnx.Module):
@@ -46,6 +49,7 @@ class SelfAttention(nnx.Module):
         )
         self.output = Linear(heads, [embed], dtype=config.dtype, rngs=rngs)
         self.positions = LayerPositions(config, rngs=rngs)
+        self.segments = SegmentTerms(config, rngs=rngs) if config.segment_attention else None
 
     def __call__(
         self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
@@ -107,17 +111,25 @@ class SelfAttention(nnx.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values they will mix."""
         q, k, v = self._project(x_BxSxD)
-        position_scores = self.positions.scores_BxHxSxS(shared.once, q, k)
+        more_scores = self._more_scores(shared, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
-        if position_scores is not None:
-            scores += position_scores
+        if more_scores is not None:
+            scores += more_scores
         scores = constrain(scores, "batch", "heads", None, None)
         bias = self._bias(x_BxSxD.shape[1], shared)
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])
         logits = scores * logit_scale(self.config) + with_padding(shared.is_word_BxS, bias)
         return jax.nn.softmax(logits), v
+
+    def _more_scores(self, shared: AttentionInputs, q: jax.Array, k: jax.Array) -> jax.Array | None:
+        """Terms of positions and segments that need the words, before the scale."""
+        scores = self.positions.scores_BxHxSxS(shared.once, q, k)
+        if self.segments is None or shared.segment_BxS is None:
+            return scores
+        of_segments = self.segments.scores_BxHxSxS(shared.segment_BxS, q)
+        return of_segments if scores is None else scores + of_segments
 
 
 def with_padding(is_word_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:

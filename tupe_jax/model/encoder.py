@@ -23,6 +23,7 @@ from tupe_jax.model.primitives import (
     normal,
     split_key,
 )
+from tupe_jax.model.segments import segment_BxS
 from tupe_jax.platform import attention_choice, platform_here, unrolls_layers
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
@@ -143,6 +144,7 @@ class Encoder(nnx.Module):
             is_word_BxS=tokens_BxS != self.config.pad_id,
             bias=(positions.factored_bias if in_factors else positions.bias_HxSxS)(length),
             once=self.positions.once(length),
+            segment_BxS=self._segment_BxS(tokens_BxS) if self.config.segment_attention else None,
         )
 
     def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
@@ -164,12 +166,11 @@ class Encoder(nnx.Module):
         x = self._look_up(tokens_BxS)
         if self.segment_embedding is None:
             return x
-        return x + self.segment_embedding[...][self._segment_BxS(tokens_BxS)]
+        kind_BxS = jnp.minimum(self._segment_BxS(tokens_BxS), self.config.segments - 1)
+        return x + self.segment_embedding[...][kind_BxS]
 
     def _segment_BxS(self, tokens_BxS: jax.Array) -> jax.Array:
-        """How many [SEP] are before a token: 0 in A and its [SEP], 1 in B, and no more kinds."""
-        is_end_BxS = (tokens_BxS == self.config.sep_id).astype(jnp.int32)
-        return jnp.minimum(is_end_BxS.cumsum(1) - is_end_BxS, self.config.segments - 1)
+        return segment_BxS(tokens_BxS, self.config.sep_id)
 
     def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
         """The words' rows of the table, [B, S, D]; NaN for a token outside it.

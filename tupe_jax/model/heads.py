@@ -56,8 +56,8 @@ class Pooler(nnx.Module):
             [Axis("embed", embed)], [Axis(None, embed)], dtype=config.dtype, rngs=rngs
         )
 
-    def __call__(self, hidden_BxSxD: jax.Array) -> jax.Array:
-        return jnp.tanh(self.dense(hidden_BxSxD[:, 0]))
+    def __call__(self, cls_BxD: jax.Array) -> jax.Array:
+        return jnp.tanh(self.dense(cls_BxD))
 
 
 class ClassificationHead(nnx.Module):
@@ -78,13 +78,13 @@ class ClassificationHead(nnx.Module):
 
     def __call__(
         self,
-        hidden_BxSxD: jax.Array,
+        cls_BxD: jax.Array,
         key: jax.Array | None = None,
         shared: Pooler | None = None,
     ) -> jax.Array:
         pooler = shared if self.pooler is None else self.pooler
         assert pooler is not None
-        pooled_BxD = dropout(pooler(hidden_BxSxD), self.dropout, key)
+        pooled_BxD = dropout(pooler(cls_BxD), self.dropout, key)
         return self.output(pooled_BxD.astype(jnp.float32))
 
 
@@ -153,6 +153,14 @@ class MaskedLM(nnx.Module):
             known = ", ".join(self.classification_heads) or "none"
             raise UserError(f"no classification head {head!r}; the model has: {known}")
         encoder_key, head_key = (None, None) if key is None else jax.random.split(key)
-        hidden = self.encode(tokens_BxS, key=encoder_key)
-        outputs: jax.Array = self.classification_heads[head](hidden, head_key, self.pooler)
+        cls_BxD = self.cls_BxD(self.encode(tokens_BxS, key=encoder_key), tokens_BxS)
+        outputs: jax.Array = self.classification_heads[head](cls_BxD, head_key, self.pooler)
         return outputs
+
+    def cls_BxD(self, hidden_BxSxD: jax.Array, tokens_BxS: jax.Array) -> jax.Array:
+        """The hidden states of [CLS]: the first token, or the last before the padding."""
+        if not self.config.cls_last:
+            return hidden_BxSxD[:, 0]
+        is_word_BxS = tokens_BxS != self.config.pad_id
+        last_B = jnp.where(is_word_BxS, jnp.arange(tokens_BxS.shape[1]), 0).max(1)
+        return jnp.take_along_axis(hidden_BxSxD, last_B[:, None, None], axis=1)[:, 0]

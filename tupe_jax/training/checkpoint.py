@@ -253,7 +253,10 @@ def load_for_use(path: str | os.PathLike[str]) -> SavedModel:
             continue
         return SavedModel(about.step, about.config, vocabulary, about.valid_loss, params)
     _raise_if_any(damaged)
-    raise UserError(f"{path} is not a checkpoint, and holds none")
+    raise UserError(
+        f"{path} is not a checkpoint, and holds none; nor is it a model folder, which has "
+        "model.safetensors and config.json"
+    )
 
 
 def _checkpoints_at(path: epath.Path) -> list[epath.Path]:

@@ -18,21 +18,26 @@ from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTING
 from tupe_jax.model.heads import MaskedLM
 
 
-def write_files(model: MaskedLM, vocabulary: bytes, folder: Path) -> None:
+def write_files(model: MaskedLM, vocabulary: bytes | None, folder: Path) -> None:
     """Write config, weights and the vocabulary (its file's content) to a folder that is there.
 
     `BertForMaskedLM.from_pretrained` reads the first two. An imported vocabulary is a tokenizer
-    again there; our own lies beside them as it is: nothing in `transformers` reads it.
+    again there; our own lies beside them as it is, for ourselves.
     """
     config, state = to_state_dict(model)
-    if vocabulary_name(vocabulary) == VOCABULARY:
-        (folder / VOCABULARY).write_bytes(vocabulary)
-    else:
-        saved = json.loads(vocabulary)
-        _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
-        _write_json(folder / TOKENIZER, saved["tokenizer"])
+    if vocabulary is not None:
+        _write_vocabulary(vocabulary, folder)
     _write_json(folder / files.SETTINGS, config)
     safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
+
+
+def _write_vocabulary(vocabulary: bytes, folder: Path) -> None:
+    if vocabulary_name(vocabulary) == VOCABULARY:
+        (folder / VOCABULARY).write_bytes(vocabulary)
+        return
+    saved = json.loads(vocabulary)
+    _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
+    _write_json(folder / TOKENIZER, saved["tokenizer"])
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:
@@ -110,6 +115,8 @@ def _check_is_bert(config: ModelConfig) -> None:
         "position.untie_cls": (position.untie_cls, False),
         "model.embedding_size": (config.embedding_size, 0),
         "model.embedding_norm": (config.embedding_norm, True),
+        "model.segment_attention": (config.segment_attention, False),
+        "model.cls_last": (config.cls_last, False),
         "model.share_layers": (config.share_layers, False),
         "model.pre_layer_norm": (config.pre_layer_norm, False),
     }

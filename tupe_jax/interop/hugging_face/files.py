@@ -25,6 +25,25 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     return config if isinstance(config, dict) and "model_type" in config else None
 
 
+def require_config(folder: Path) -> dict[str, Any]:
+    """The same, or what is wrong with it."""
+    config = read_config(folder)
+    if config is not None:
+        return config
+    file = folder / SETTINGS
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}; download a model's files into one first")
+    if not file.exists():
+        raise UserError(f"{folder} has no {SETTINGS}: it is no model in Hugging Face's layout")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from None
+    if isinstance(found, dict) and "classification_heads" in found:
+        raise UserError(f"{folder} is a model folder of ours already; use it as it is")
+    raise UserError(f"{file} names no model_type: it is no model in Hugging Face's layout")
+
+
 def read_arrays(folder: Path) -> Mapping[str, Array]:
     """All arrays by their names, from whichever file there is."""
     for name in (WEIGHTS, TORCH_WEIGHTS):

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from tupe_jax.checks import one_of
-from tupe_jax.data.tokenizer_vocabulary import TokenizerVocabulary
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
+from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array, model_from
+from tupe_jax.interop.folder import VOCABULARY
 from tupe_jax.interop.hugging_face import files, names, pieces
-from tupe_jax.interop.hugging_face.settings import CONFIGS, Found, Settings
+from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config
 from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
 from tupe_jax.interop.places import check_names, reader
 from tupe_jax.model.heads import MaskedLM
@@ -42,7 +44,8 @@ class Imported:
 
     model_type: str
     model: MaskedLM
-    vocabulary: TokenizerVocabulary
+    vocabulary: AnyVocabulary
+    vocabulary_file: bytes
     left_out: Sequence[str]
     """Arrays that our model has no place for."""
 
@@ -54,18 +57,25 @@ def is_one(folder: Path) -> bool:
 
 def from_folder(folder: Path) -> Imported:
     """The model and the tokenizer in a folder of Hugging Face's layout."""
-    config = files.read_config(folder)
-    if config is None:
-        raise UserError(f"{folder} has no {files.SETTINGS} with a model_type")
+    config = files.require_config(folder)
     source = f"{folder / files.SETTINGS}"
     kind = one_of(str(config["model_type"]), NAMES, f"model_type in {source}")
-    size = Settings(config, source).number("vocab_size")
-    vocabulary = read_vocabulary(folder, kind, size)
+    size = Settings(config, source).size("vocab_size")
+    vocabulary, vocabulary_file = _vocabulary(folder, kind, size)
     state = files.read_arrays(folder)
     model = from_state_dict(config, state, sep_id=vocabulary.special.sep_id, source=source)
     table = NAMES[kind]
     left_out = [n for n in state if n.removeprefix(table.prefix).startswith(table.unused)]
-    return Imported(kind, model, vocabulary, left_out)
+    return Imported(kind, model, vocabulary, vocabulary_file, left_out)
+
+
+def _vocabulary(folder: Path, kind: str, size: int) -> tuple[AnyVocabulary, bytes]:
+    """The tokenizer; or a vocabulary of ours, beside what we exported."""
+    own = folder / VOCABULARY
+    if own.exists():
+        return Vocabulary.load(own), own.read_bytes()
+    vocabulary = read_vocabulary(folder, kind, size)
+    return vocabulary, vocabulary.content
 
 
 def from_state_dict(
@@ -87,9 +97,12 @@ def from_state_dict(
         pooler=f"{table.pooler}.weight" in state,
         masked_word_head=f"{table.head_dense}.weight" in state,
         sep_id=sep_id,
+        no_segments=kind == "bert" and _adds_nothing(state.get(names.SEGMENTS)),
     )
+    if found.no_segments:
+        del state[names.SEGMENTS]
     settings = Settings(config, source)
-    ours = CONFIGS[kind](settings, found)
+    ours = model_config(kind, settings, found)
     if kind in CUT_IN_ANOTHER_WAY:
         try:
             state = CUT_IN_ANOTHER_WAY[kind](state, settings, ours)
@@ -102,6 +115,11 @@ def from_state_dict(
     places = list(names.places(table, ours))
     check_names(state, places)
     return model_from(ours, {}, reader(places, state))
+
+
+def _adds_nothing(segments_NxD: Array | None) -> bool:
+    """Whether there is one segment of zeros: so we export a model without any."""
+    return segments_NxD is not None and len(segments_NxD) == 1 and not segments_NxD.any()
 
 
 def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Array]:

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tupe_jax.config import ModelConfig
+from tupe_jax.interop.arrays import Path
 from tupe_jax.interop.places import Layout, Place, linear, norm
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
+_RELATIVE = ("positions", "relative")
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Names:
     positions: str = "embeddings.position_embeddings.weight"
     embedding_projection: str = ""
     relative_table: str = ""
-    layer_positions: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
-    """A layer's own position weights, by the names that we and they have for them."""
+    layer_terms: Mapping[Path, tuple[str, Layout]] = field(default_factory=dict)
+    """What a layer's attention has beside projections, by our path and their name."""
     pooler: str = "pooler.dense"
     unused: tuple[str, ...] = ()
     """Beginnings of names: heads of other objectives, and what follows from the sizes."""
@@ -131,11 +133,11 @@ DEBERTA = replace(  # version 1 in these pieces, too
     key="attention.self.key_proj",
     value="attention.self.value_proj",
     relative_table="encoder.rel_embeddings.weight",
-    layer_positions={
-        "key_kernel": ("attention.self.pos_key_proj.weight", "kernel"),
-        "key_bias": ("attention.self.pos_key_proj.bias", "vector"),
-        "query_kernel": ("attention.self.pos_query_proj.weight", "kernel"),
-        "query_bias": ("attention.self.pos_query_proj.bias", "vector"),
+    layer_terms={
+        (*_RELATIVE, "key_kernel"): ("attention.self.pos_key_proj.weight", "kernel"),
+        (*_RELATIVE, "key_bias"): ("attention.self.pos_key_proj.bias", "vector"),
+        (*_RELATIVE, "query_kernel"): ("attention.self.pos_query_proj.weight", "kernel"),
+        (*_RELATIVE, "query_bias"): ("attention.self.pos_query_proj.bias", "vector"),
     },
     pooler="",  # that of a classifier, with an activation of its own
     unused=("embeddings.position_ids", "pooler.", "classifier.", "lm_predictions.", "mask_pred"),
@@ -155,10 +157,12 @@ XLNET = replace(
     mlp_in="ff.layer_1",
     mlp_out="ff.layer_2",
     mlp_norm="ff.layer_norm",
-    layer_positions={
-        "kernel": ("rel_attn.r", "same"),
-        "u_bias": ("rel_attn.r_w_bias", "same"),
-        "v_bias": ("rel_attn.r_r_bias", "same"),
+    layer_terms={
+        (*_RELATIVE, "kernel"): ("rel_attn.r", "same"),
+        (*_RELATIVE, "u_bias"): ("rel_attn.r_w_bias", "same"),
+        (*_RELATIVE, "v_bias"): ("rel_attn.r_r_bias", "same"),
+        ("segments", "table"): ("rel_attn.seg_embed", "same"),
+        ("segments", "bias"): ("rel_attn.r_s_bias", "same"),
     },
     pooler="",
     unused=("mask_emb", "lm_loss.", "sequence_summary.", "logits_proj."),
@@ -202,8 +206,8 @@ def _layer(names: Names, i: int) -> Iterator[Place]:
         kernel_index = (i, slice(None), n)
         yield Place(f"{name(part)}.weight", (*projection, "kernel"), "kernel", kernel_index)
         yield Place(f"{name(part)}.bias", (*projection, "bias"), "vector", (i, n))
-    for ours, (part, layout) in names.layer_positions.items():
-        yield Place(name(part), (*attention, "positions", "relative", ours), layout, this)
+    for ours, (part, layout) in names.layer_terms.items():
+        yield Place(name(part), (*attention, *ours), layout, this)
     yield from linear(name(names.output), *attention, "output", layout="merge", index=this)
     yield from norm(name(names.attention_norm), *layers, "attention_norm", index=this)
     yield from linear(name(names.mlp_in), *layers, "mlp_in", index=this)

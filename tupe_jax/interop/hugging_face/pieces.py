@@ -66,7 +66,7 @@ def deberta_v2(
 
 
 def xlnet(state: Mapping[str, Array], settings: Settings, config: ModelConfig) -> dict[str, Array]:
-    """Projections as matrices, without a bias; no segments, as in a call without token types."""
+    """Projections as matrices, without a bias."""
     pieces = dict(state)
     nothing_D = np.zeros(config.hidden_size, np.float32)
     for i in range(config.num_layers):
@@ -76,8 +76,6 @@ def xlnet(state: Mapping[str, Array], settings: Settings, config: ModelConfig) -
             # The output's first axis is the output, the others' is the input.
             pieces[f"{attention}.{part}.weight"] = matrix_DxF if part == "o" else matrix_DxF.T
             pieces[f"{attention}.{part}.bias"] = nothing_D
-        for part in ("r_s_bias", "seg_embed"):
-            del pieces[f"{attention}.{part}"]
     return pieces
 
 

@@ -1,5 +1,6 @@
 """`config.json` of a model type -> ModelConfig. What we could not follow exactly is refused."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +34,17 @@ class Settings:
     def number(self, name: str, default: int | None = None) -> int:
         return int(self._typed(name, default, "a whole number", int))
 
+    def size(self, name: str, default: int | None = None) -> int:
+        number = self.number(name, default)
+        if number < 1:
+            raise UserError(f"{self.source}: {name}={number} should be at least 1")
+        return number
+
     def real(self, name: str, default: float) -> float:
-        return float(self._typed(name, default, "a number", int, float))
+        number = float(self._typed(name, default, "a number", int, float))
+        if not math.isfinite(number):
+            raise UserError(f"{self.source}: {name}={number} should be a finite number")
+        return number
 
     def text(self, name: str, default: str | None = None) -> str:
         return str(self._typed(name, default, "a text", str))
@@ -50,7 +60,8 @@ class Settings:
 
     def require(self, name: str, *allowed: Any) -> None:
         """Refuse a value that is not one of these; the first is that of a silent file."""
-        value = self.values.get(name, allowed[0])
+        value = self.values.get(name)
+        value = allowed[0] if value is None else value
         if value not in allowed:
             known = " or ".join(repr(one) for one in allowed)
             raise UserError(f"{self.source}: {name}={value!r} is not supported, only {known}")
@@ -63,11 +74,25 @@ class Found:
     pooler: bool
     masked_word_head: bool
     sep_id: int
+    no_segments: bool = False
+    """None at the input, whatever the config says."""
+
+
+def model_config(kind: str, settings: Settings, found: Found) -> ModelConfig:
+    """Our settings of a model of one of the known kinds; whatever is odd is one line."""
+    try:
+        return CONFIGS[kind](settings, found)
+    except UserError as error:
+        # Values that do not go together are found by ModelConfig, which knows of no file.
+        told = str(error)
+        file = "" if told.startswith(settings.source) else f"{settings.source}: "
+        raise UserError(f"{file}{told}") from None
 
 
 def bert(settings: Settings, found: Found) -> ModelConfig:
     """BERT, and what is built alike: StructBERT, MiniLM."""
-    return _encoder(settings, found, _added(settings), segments=_segments(settings))
+    segments = 0 if found.no_segments else _segments(settings)
+    return _encoder(settings, found, _added(settings), segments=segments)
 
 
 def roberta(settings: Settings, found: Found) -> ModelConfig:
@@ -84,13 +109,13 @@ def roberta(settings: Settings, found: Found) -> ModelConfig:
 def electra(settings: Settings, found: Found) -> ModelConfig:
     if found.masked_word_head:
         settings.require("hidden_act", "gelu")
-    size = settings.number("embedding_size", 128)
+    size = settings.size("embedding_size", 128)
     return _encoder(
         settings,
         found,
         _added(settings),
         segments=_segments(settings),
-        embedding_size=0 if size == settings.number("hidden_size") else size,
+        embedding_size=0 if size == settings.size("hidden_size") else size,
     )
 
 
@@ -105,7 +130,7 @@ def albert(settings: Settings, found: Found) -> ModelConfig:
         default_dropout=0.0,
         classifier_dropout=settings.real("classifier_dropout_prob", 0.1),
         segments=_segments(settings),
-        embedding_size=settings.number("embedding_size", 128),
+        embedding_size=settings.size("embedding_size", 128),
         share_layers=True,
     )
 
@@ -128,7 +153,7 @@ def deberta(settings: Settings, found: Found) -> ModelConfig:
 
 def deberta_v2(settings: Settings, found: Found) -> ModelConfig:
     """Versions 2 and 3."""
-    settings.require("conv_kernel_size", 0, None)
+    settings.require("conv_kernel_size", 0)
     settings.require("norm_rel_ebd", "none", "layer_norm")
     return _disentangled(settings, found, buckets=settings.number("position_buckets", -1))
 
@@ -141,7 +166,7 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
         settings.require("pos_att_type", "c2p|p2c")
     for name in ("embedding_size", "attention_head_size"):
         settings.require(name, None)
-    longest = settings.number("max_position_embeddings", 512)
+    longest = settings.size("max_position_embeddings", 512)
     farthest = settings.number("max_relative_positions", -1)
     farthest = longest if farthest < 1 else farthest
     if buckets >= farthest:
@@ -172,7 +197,8 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
 def xlnet(settings: Settings, found: Found) -> ModelConfig:
     """Used as an encoder: all words see each other, and nothing is remembered.
 
-    Our rows begin with [CLS], its own end with it: to relative positions that is not the same.
+    Its rows end with [CLS]. They are padded on the left there, on the right here: to relative
+    positions that is the same.
     """
     settings.require("attn_type", "bi")
     settings.require("bi_data", False)
@@ -180,22 +206,25 @@ def xlnet(settings: Settings, found: Found) -> ModelConfig:
     settings.require("same_length", False)
     settings.require("untie_r", True)
     usual: dict[str, Any] = {
-        "hidden_size": settings.number("d_model"),
-        "num_hidden_layers": settings.number("n_layer"),
-        "num_attention_heads": settings.number("n_head"),
-        "intermediate_size": settings.number("d_inner"),
+        "hidden_size": settings.size("d_model"),
+        "num_hidden_layers": settings.size("n_layer"),
+        "num_attention_heads": settings.size("n_head"),
+        "intermediate_size": settings.size("d_inner"),
         "hidden_act": settings.text("ff_activation", "gelu"),
         "hidden_dropout_prob": settings.real("dropout", 0.1),
         "attention_probs_dropout_prob": settings.real("dropout", 0.1),
     }
-    settings.require("d_head", usual["hidden_size"] // usual["num_attention_heads"], None)
+    settings.require("d_head", usual["hidden_size"] // usual["num_attention_heads"])
     position = PositionConfig(absolute="none", relative="transformer_xl", untie_cls=False)
     return _encoder(
         Settings({**settings.values, **usual}, settings.source),
         found,
         position,
         pad_id=settings.number("pad_token_id", 5),
+        classifier_dropout=settings.real("summary_last_dropout", 0.1),
         embedding_norm=False,
+        segment_attention=True,
+        cls_last=True,
     )
 
 
@@ -205,7 +234,7 @@ def _added(settings: Settings, offset: int = 0, **relative: Any) -> PositionConf
     return PositionConfig(
         absolute="added",
         untie_cls=False,
-        max_length=settings.number("max_position_embeddings", 512) - offset,
+        max_length=settings.size("max_position_embeddings", 512) - offset,
         **{"relative": "none", **relative},
     )
 
@@ -236,11 +265,11 @@ def _encoder(
     if classifier_dropout is None:
         classifier_dropout = settings.real("classifier_dropout", dropout)
     return ModelConfig(
-        vocab_size=settings.number("vocab_size"),
-        hidden_size=settings.number("hidden_size"),
-        num_layers=settings.number("num_hidden_layers"),
-        num_heads=settings.number("num_attention_heads"),
-        mlp_size=settings.number("intermediate_size"),
+        vocab_size=settings.size("vocab_size"),
+        hidden_size=settings.size("hidden_size"),
+        num_layers=settings.size("num_hidden_layers"),
+        num_heads=settings.size("num_attention_heads"),
+        mlp_size=settings.size("intermediate_size"),
         layer_norm_eps=settings.real("layer_norm_eps", default_eps),
         dropout=dropout,
         attention_dropout=settings.real("attention_probs_dropout_prob", default_dropout),

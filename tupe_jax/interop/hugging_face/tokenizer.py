@@ -28,6 +28,8 @@ class Kind:
     unk: str
     pair_separators: int = 1
     """[SEP] between the texts of a pair."""
+    cls_last: bool = False
+    """[CLS] ends a row instead of beginning it."""
     lower_case: bool = False
     mask_takes_space: bool = False
     """The space before it, like a word."""
@@ -48,7 +50,9 @@ KINDS: Mapping[str, Kind] = {
     "deberta": replace(_BERT, lower_case=False),
     "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, keeps_spaces=True),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
-    "xlnet": Kind("<pad>", "<cls>", "<sep>", "<mask>", "<unk>", mask_takes_space=True),
+    "xlnet": Kind(
+        "<pad>", "<cls>", "<sep>", "<mask>", "<unk>", cls_last=True, mask_takes_space=True
+    ),
 }
 
 
@@ -71,7 +75,9 @@ def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabu
             f"{folder}: its tokenizer has {tokenizer.get_vocab_size()} pieces, but the model {size}"
         )
     special = SpecialTokens(**{f"{name}_id": number for name, number in ids.items()})
-    return TokenizerVocabulary(folder, special, kind.pair_separators, size, tokenizer)
+    return TokenizerVocabulary(
+        folder, special, kind.pair_separators, kind.cls_last, size, tokenizer
+    )
 
 
 _NAMES = ("pad", "cls", "sep", "mask", "unk")
