@@ -7,6 +7,9 @@ import pytest
 from nbclient.exceptions import CellExecutionError
 
 from tests.notebooks import ROOT, code_cells, execute, parameters_cell, read, values_of
+from tests.training.conftest import compile_once
+
+__all__ = ["compile_once"]
 
 SMALL = {
     "1_quickstart": {"STEPS": 3},
