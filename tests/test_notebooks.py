@@ -6,7 +6,14 @@ They share a folder, as a user's would: the second and the fourth find the first
 import pytest
 from nbclient.exceptions import CellExecutionError
 
-from tests.notebooks import ROOT, code_cells, execute, parameters_cell, read, values_of
+from tests.notebooks import (
+    NOTEBOOKS,
+    code_cells,
+    execute,
+    parameters_cell,
+    read,
+    values_of,
+)
 from tests.training.conftest import compile_once
 
 __all__ = ["compile_once"]
@@ -24,10 +31,6 @@ TOLD = {
     "4_finetune_your_own_file": ["dev accuracy", "answers ", "The old doctors are tired."],
 }
 """What a reader must find in the outputs, whatever was learned."""
-
-
-def notebook_of(name):
-    return read(ROOT / f"notebooks/{name}.ipynb")
 
 
 def kinds_of_output(cell):
@@ -50,9 +53,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("notebooks")
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_it_runs_and_shows_in_small_what_it_has_saved_in_full(name, folder):
-    notebook, saved = notebook_of(name), notebook_of(name)
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_it_runs_and_shows_in_small_what_it_has_saved_in_full(file, folder):
+    name, notebook, saved = file.stem, read(file), read(file)
     cell = parameters_cell(notebook)
     assert SMALL[name].keys() == values_of(cell).keys()
     cell.source = "\n".join(f"{key} = {value!r}" for key, value in SMALL[name].items())
@@ -64,7 +67,7 @@ def test_it_runs_and_shows_in_small_what_it_has_saved_in_full(name, folder):
 
 
 def test_a_command_that_fails_ends_the_notebook(folder):
-    notebook = notebook_of("1_quickstart")
+    notebook = read(NOTEBOOKS[0])
     install, *_ = code_cells(notebook)
     install.source = install.source.replace("!tupe doctor", "!tupe pretrain --config=nowhere")
     with pytest.raises(CellExecutionError, match="no config 'nowhere'"):

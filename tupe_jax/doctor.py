@@ -166,8 +166,8 @@ def devices(wait: float) -> Finding:
     text = f"{count} x {kind}" + ("" if kind == model else f" ({model})")
     extra = _accelerator() if kind == "cpu" and not os.environ.get("JAX_PLATFORMS") else None
     if extra:
-        missed = f"an accelerator that JAX does not find: pip install '{PACKAGE}[{extra}]'"
-        return Finding("devices", f"{text}, and {missed}", healthy=False)
+        text += f", and an accelerator that JAX does not find: pip install '{PACKAGE}[{extra}]'"
+        return Finding("devices", f"{text}, or go on with JAX_PLATFORMS=cpu", healthy=False)
     return Finding("devices", text + ("" if memory is None else f", {memory / GIB:.1f} GiB each"))
 
 
