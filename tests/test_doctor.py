@@ -40,6 +40,20 @@ def test_devices_that_do_not_answer_are_not_waited_for(monkeypatch):
     assert "none within 0.2 s" in found.text
 
 
+def test_an_accelerator_that_jax_does_not_find_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "_LOOK", """print('[1, "cpu", "cpu", null]')""")
+    monkeypatch.setattr(doctor, "TPU_DEVICES", [str(tmp_path)])
+    monkeypatch.setattr(doctor.shutil, "which", lambda program: None)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert doctor.devices(60).text == "1 x cpu"
+    monkeypatch.delenv("JAX_PLATFORMS")
+    found = doctor.devices(60)
+    assert not found.healthy
+    assert "that JAX does not find: pip install 'tupe_jax[tpu]'" in found.text
+    monkeypatch.setattr(doctor, "TPU_DEVICES", [])
+    assert doctor.devices(60).healthy
+
+
 @pytest.fixture
 def installed(monkeypatch):
     """A package with its own ideas of what is installed: `versions` may be changed."""

@@ -20,6 +20,7 @@ from tupe_jax.config_files import known_configs
 PACKAGE = "tupe_jax"
 SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "seqio")
 FOR_CHANGING_THE_CODE = "test"
+TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
 GIB = 2**30
 
 # In a process of its own: the libraries of accelerators may wait, crash or talk.
@@ -163,4 +164,15 @@ def devices(wait: float) -> Finding:
         return Finding("devices", text, healthy=False)
     count, kind, model, memory = json.loads(done.stdout.splitlines()[-1])
     text = f"{count} x {kind}" + ("" if kind == model else f" ({model})")
+    extra = _accelerator() if kind == "cpu" and not os.environ.get("JAX_PLATFORMS") else None
+    if extra:
+        text += f", and an accelerator that JAX does not find: pip install '{PACKAGE}[{extra}]'"
+        return Finding("devices", f"{text}, or go on with JAX_PLATFORMS=cpu", healthy=False)
     return Finding("devices", text + ("" if memory is None else f", {memory / GIB:.1f} GiB each"))
+
+
+def _accelerator() -> str | None:
+    """The extra for what this machine seems to have, whatever JAX finds."""
+    if shutil.which("nvidia-smi"):
+        return "cuda"
+    return "tpu" if any(Path(device).exists() for device in TPU_DEVICES) else None

@@ -131,7 +131,7 @@ class TrainedModel:
                 f"{position_name(self.config.position)} has no position bias; `tupe analyze` shows "
                 "what its heads attend to by position"
             )
-        return np.asarray(bias, np.float32)
+        return np.array(bias, np.float32)  # a copy: JAX gives arrays that cannot be written to
 
     @overload
     def predict(self, texts: Texts, head: str | None = None) -> Answer | float: ...

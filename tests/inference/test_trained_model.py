@@ -134,6 +134,12 @@ def test_the_position_bias_is_the_one_that_attention_adds(model):
     np.testing.assert_allclose(bias[0], position_bias(model.module, 8), rtol=1e-4, atol=1e-5)
 
 
+def test_results_are_the_users_own(model):
+    """To centre, scale or blank out in a notebook."""
+    for array in (model.position_bias(8), model.encode(TEXTS), model.score(TEXTS)):
+        array -= array.mean(-1, keepdims=True)
+
+
 def test_layers_with_biases_of_their_own_show_them(model_folder):
     bias = other_model(model_folder, "attenuated_layer_head").position_bias(6)
     assert bias.shape == (2, 4, 6, 6)

@@ -13,8 +13,13 @@ Probing:   written.py, shuffles.py, roles.py   sentences with trees, and other o
            intervals.py           how sure all that is
 Together:  comparison.py          several models side by side
            analysis.py            one model with all of it; `tupe analyze`
+
+The names below are those of a notebook: `from tupe_jax import lab`.
 """
 
+from tupe_jax.lab.analysis import Looks, look, text_rows
+from tupe_jax.lab.four_terms import TERMS, FourTerms, four_terms
+from tupe_jax.lab.head_kinds import KINDS, count_kinds, kind_of, kinds_of, reach
 from tupe_jax.lab.metrics import (
     METRICS,
     Metric,
@@ -27,16 +32,41 @@ from tupe_jax.lab.metrics import (
     symmetry,
     translation_invariance,
 )
+from tupe_jax.lab.pictures import term_matrices
+from tupe_jax.lab.position_attention import (
+    PositionAttention,
+    attention_among_identical_words,
+    attention_by_bias,
+    choose_words,
+)
+from tupe_jax.training.pictures import position_matrices
 
 __all__ = [
+    "KINDS",
     "METRICS",
+    "TERMS",
+    "FourTerms",
+    "Looks",
     "Metric",
+    "PositionAttention",
+    "attention_among_identical_words",
+    "attention_by_bias",
+    "choose_words",
+    "count_kinds",
     "direction",
     "effective_rank",
     "entropy",
+    "four_terms",
+    "kind_of",
+    "kinds_of",
     "locality",
+    "look",
     "mirror_symmetry",
     "monotonicity",
+    "position_matrices",
+    "reach",
     "symmetry",
+    "term_matrices",
+    "text_rows",
     "translation_invariance",
 ]
