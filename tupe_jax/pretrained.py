@@ -1,6 +1,7 @@
 """A trained model to build on, from wherever one is kept: weights, settings and vocabulary."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -125,7 +126,10 @@ def load_pretrained(
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
     if hugging_face.is_one(found):
         _refuse(vocabulary, path)
-        return of_import(hugging_face.from_folder(found), found)
+        imported = hugging_face.from_folder(found)
+        if imported.left_out:
+            print(f"{path}: left out {', '.join(imported.left_out)}", file=sys.stderr)
+        return of_import(imported, found)
     model_folder = find_model_folder(found)
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)

@@ -3,6 +3,8 @@
 import json
 import shutil
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.inference.masked_words import encode_masked, fill_masks
 from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.folder import save_folder
+from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.hugging_face.importing import from_state_dict
 from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
 from tupe_jax.lab.inference_pairs import builtin_pairs
@@ -62,6 +65,61 @@ def test_a_torch_file_holds_the_same(downloaded, tmp_path):
     (tmp_path / "old/model.safetensors").unlink()
     torch.save(public.theirs("bert").state_dict(), tmp_path / "old/pytorch_model.bin")
     assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
+
+
+BUFFERS = ["embeddings.position_ids", "embeddings.token_type_ids"]
+IDLE = "embeddings.position_embeddings.weight"
+TASKS = ["classifier.weight", "classifier.out_proj.bias", "qa_outputs.weight", "score.weight"]
+PUBLISHED = {
+    "bert": (BUFFERS, ["cls.seq_relationship.weight"]),
+    "roberta": (BUFFERS, []),
+    "electra": (BUFFERS, ["discriminator_predictions.dense_prediction.weight"]),
+    "albert": (BUFFERS, ["sop_classifier.classifier.weight"]),
+    "mpnet": (BUFFERS, []),
+    "deberta": ([*BUFFERS, IDLE], ["lm_predictions.lm_head.bias", "pooler.dense.weight"]),
+    "deberta-v2": ([*BUFFERS, IDLE], ["lm_predictions.lm_head.dense.weight"]),
+    "deberta-v3": ([*BUFFERS, IDLE], ["mask_predictions.dense.weight"]),
+    "xlnet": (["mask_emb"], ["start_logits.dense.weight", "logits_proj.bias"]),
+}
+"""Arrays that public files have beside the model: in the encoder, and in heads of others."""
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_what_public_files_have_beside_the_model_is_left_out_and_told(kind, monkeypatch):
+    model = public.theirs(kind)
+    prefix, (inner, heads) = f"{model.base_model_prefix}.", PUBLISHED[kind]
+    beside = sorted([*(f"{prefix}{name}" for name in inner), *heads, *TASKS])
+    own = {n: a for n, a in public.arrays(model).items() if n not in beside}
+    state = {**own, **{name: np.zeros((24, 32), np.float32) for name in beside}}
+    monkeypatch.setattr(files, "require_config", lambda _: model.config.to_dict())
+    monkeypatch.setattr(files, "read_arrays", lambda _: state)
+    vocabulary = SimpleNamespace(special=SimpleNamespace(sep_id=public.SEP), content=b"")
+    monkeypatch.setattr(importing, "read_vocabulary", lambda *_: vocabulary)
+    imported = importing.from_folder(Path("downloaded"))
+    assert set(beside) <= set(imported.left_out)
+    others = set(imported.left_out) - set(beside)
+    assert all(name.startswith(("cls.seq", "sop_cl", "lm_loss")) for name in others), others
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [("roberta", "roberta."), ("mpnet", "mpnet."), ("albert", "albert.")]
+)
+def test_the_pooler_of_public_files_is_used(kind, prefix):
+    model, name = public.theirs(kind), "pooler" if kind == "albert" else "pooler.dense"
+    state = {
+        **public.arrays(model),
+        f"{prefix}{name}.weight": np.ones((32, 32), np.float32),
+        f"{prefix}{name}.bias": np.ones(32, np.float32),
+    }
+    pooled = from_state_dict(model.config.to_dict(), state, sep_id=3)
+    assert (arrays_of(pooled)["pooler", "dense", "kernel"] == 1).all()
+
+
+def test_what_is_left_out_of_a_folder_that_is_used_as_it_is_is_told_in_a_line(downloaded, capsys):
+    load_pretrained(downloaded)
+    assert capsys.readouterr().err == (
+        f"{downloaded}: left out cls.seq_relationship.bias, cls.seq_relationship.weight\n"
+    )
 
 
 def test_one_call_loads_either(downloaded, tmp_path):

@@ -64,8 +64,7 @@ def from_folder(folder: Path) -> Imported:
     vocabulary, vocabulary_file = _vocabulary(folder, kind, size)
     state = files.read_arrays(folder)
     model = from_state_dict(config, state, sep_id=vocabulary.special.sep_id, source=source)
-    table = NAMES[kind]
-    left_out = [n for n in state if n.removeprefix(table.prefix).startswith(table.unused)]
+    left_out = sorted(n for n in state if names.is_unused(NAMES[kind], model.config, n))
     return Imported(kind, model, vocabulary, vocabulary_file, left_out)
 
 
@@ -88,7 +87,7 @@ def from_state_dict(
     """The model that `config` (of a `config.json`) and its arrays describe.
 
     The pooler and the head for masked words are there if the checkpoint has them; heads of other
-    objectives are left out. A missing, unknown or misshapen array is an error.
+    objectives and tasks are left out. A missing, unknown or misshapen array is an error.
     """
     kind = one_of(str(config.get("model_type")), NAMES, f"model_type in {source}")
     table = NAMES[kind]
@@ -103,6 +102,7 @@ def from_state_dict(
         del state[names.SEGMENTS]
     settings = Settings(config, source)
     ours = model_config(kind, settings, found)
+    state = {n: array for n, array in state.items() if not names.is_unused(table, ours, n)}
     if kind in CUT_IN_ANOTHER_WAY:
         try:
             state = CUT_IN_ANOTHER_WAY[kind](state, settings, ours)
@@ -129,8 +129,7 @@ def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Ar
         name = name.removeprefix(table.prefix)
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")  # checkpoints before 2019
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-        if not name.startswith(table.unused):
-            renamed[name] = np.asarray(array, np.float32)
+        renamed[name] = np.asarray(array, np.float32)
     if table.words not in renamed:
         raise UserError(f"the checkpoint has no array {table.words}: it is not of this model_type")
     for copy, original in table.head_copies.items():

@@ -9,6 +9,18 @@ from tupe_jax.interop.places import Layout, Place, linear, norm
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 _RELATIVE = ("positions", "relative")
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_OTHERS_HEADS = (
+    "classifier.",
+    "qa_outputs.",
+    "score.",
+    "sequence_summary.",
+    "logits_proj.",
+    "start_logits.",
+    "end_logits.",
+    "answer_class.",
+)
+"""Beginnings of names that the heads of others' tasks have, whichever the model type."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ BERT = Names(
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
-    unused=("embeddings.position_ids", "embeddings.token_type_ids", "cls.seq_relationship."),
+    unused=(*_BUFFERS, *_OTHERS_HEADS, "cls.seq_relationship."),
 )
 
 ROBERTA = replace(
@@ -87,7 +99,7 @@ ELECTRA = replace(
     head_norm="generator_predictions.LayerNorm",
     head_bias="generator_lm_head.bias",
     head_copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
-    unused=("embeddings.position_ids", "discriminator_predictions."),
+    unused=(*_BUFFERS, *_OTHERS_HEADS, "discriminator_predictions."),
 )
 
 MPNET = replace(
@@ -122,7 +134,7 @@ ALBERT = replace(
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    unused=("embeddings.position_ids", "embeddings.token_type_ids", "sop_classifier."),
+    unused=(*_BUFFERS, *_OTHERS_HEADS, "sop_classifier."),
 )
 
 
@@ -140,7 +152,7 @@ DEBERTA = replace(  # version 1 in these pieces, too
         (*_RELATIVE, "query_bias"): ("attention.self.pos_query_proj.bias", "vector"),
     },
     pooler="",  # that of a classifier, with an activation of its own
-    unused=("embeddings.position_ids", "pooler.", "classifier.", "lm_predictions.", "mask_pred"),
+    unused=(*_BUFFERS, *_OTHERS_HEADS, "pooler.", "lm_predictions.", "mask_predictions."),
 )
 
 
@@ -165,8 +177,16 @@ XLNET = replace(
         ("segments", "bias"): ("rel_attn.r_s_bias", "same"),
     },
     pooler="",
-    unused=("mask_emb", "lm_loss.", "sequence_summary.", "logits_proj."),
+    unused=(*_OTHERS_HEADS, "mask_emb", "lm_loss."),
 )
+
+
+def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
+    """Whether a model of this type and config has no place for an array of its checkpoint."""
+    name = name.removeprefix(names.prefix)
+    # DeBERTa's files keep a table of positions that nothing is added from.
+    idle = name == names.positions and config.position.absolute != "added"
+    return idle or name.startswith(names.unused)
 
 
 def places(names: Names, config: ModelConfig) -> Iterator[Place]:
