@@ -225,7 +225,7 @@ def test_wrong_use_of_the_command_is_one_line(tmp_path, capsys):
     assert "num_heads=0" in user_error(capsys, path, out, "--num_heads=0")
     assert "cannot make" in user_error(capsys, path, path / "below", "--num_heads=4")
     torch.save({"model": [1, 2]}, tmp_path / "list.pt")
-    assert "no 'model' with arrays" in user_error(capsys, tmp_path / "list.pt", out)
+    assert "holds no arrays by their names" in user_error(capsys, tmp_path / "list.pt", out)
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(path.read_bytes()[:1000])
     assert "damaged.pt is not a PyTorch checkpoint" in user_error(capsys, damaged, out)

@@ -1,6 +1,7 @@
 """`tupe import-hf`: a downloaded folder becomes a model folder, or is refused in one line."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -120,6 +121,45 @@ def test_what_is_left_out_of_a_folder_that_is_used_as_it_is_is_told_in_a_line(do
     assert capsys.readouterr().err == (
         f"{downloaded}: left out cls.seq_relationship.bias, cls.seq_relationship.weight\n"
     )
+
+
+SIZES_THAT_DO_NOT_FIT = [
+    ("xlnet", {"d_model": 48, "d_head": 12}, {}, "layer.0.rel_attn.q has shape [32, 4, 8]"),
+    ("deberta", {"hidden_size": 64}, {}, "in_proj.weight has shape [96, 32]"),
+    (
+        "deberta-v3",
+        {},
+        {"deberta.encoder.LayerNorm.weight": np.ones(16)},
+        "encoder.LayerNorm.weight has shape [16]; the model's sizes ask for [32]",
+    ),
+    ("bert", {}, {"bert.pooler.dense.bias": np.ones(16)}, "pooler.dense.bias has shape [16]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "arrays", "words"), SIZES_THAT_DO_NOT_FIT)
+def test_an_array_that_does_not_fit_the_sizes_is_named(kind, changes, arrays, words):
+    model = public.theirs(kind)
+    config, state = model.config.to_dict(), public.arrays(model)
+    with pytest.raises(UserError, match=rf"^config\.json: .*{re.escape(words)}"):
+        from_state_dict({**config, **changes}, {**state, **arrays}, sep_id=3)
+
+
+@pytest.mark.parametrize("bias", ["q_bias", "v_bias"])
+def test_a_bias_of_deberta_s_is_not_made_up(bias):
+    model = public.theirs("deberta")
+    state = {n: a for n, a in public.arrays(model).items() if not n.endswith(bias)}
+    with pytest.raises(UserError, match=rf"lacks encoder\.layer\.0\.attention\.self\.{bias}"):
+        from_state_dict(model.config.to_dict(), state, sep_id=3)
+
+
+def test_word_vectors_may_stand_under_the_name_of_what_they_are_tied_to():
+    model = public.theirs("roberta")
+    config, state = model.config.to_dict(), public.arrays(model)
+    whole = arrays_of(from_state_dict(config, state, sep_id=3))
+    del state["roberta.embeddings.word_embeddings.weight"]
+    assert "lm_head.decoder.weight" in state
+    for path, array in arrays_of(from_state_dict(config, state, sep_id=3)).items():
+        np.testing.assert_array_equal(array, whole[path])
 
 
 def test_one_call_loads_either(downloaded, tmp_path):
@@ -351,11 +391,11 @@ def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):
     weights = tmp_path / "odd/model.safetensors"
     arrays = safetensors.numpy.load_file(weights)
     safetensors.numpy.save_file({**arrays, "bert.adapter.weight": np.zeros(3)}, weights)
-    with pytest.raises(UserError, match=r"has an array we do not know, adapter\.weight"):
+    with pytest.raises(UserError, match=r"/odd/config\.json: .*do not know, adapter\.weight"):
         load_pretrained(tmp_path / "odd")
     untied = arrays["bert.embeddings.word_embeddings.weight"] + 1
     safetensors.numpy.save_file({**arrays, "cls.predictions.decoder.weight": untied}, weights)
-    with pytest.raises(UserError, match=r"decoder\.weight differs from .*word_embeddings"):
+    with pytest.raises(UserError, match=r"/odd/config\.json: .*decoder\.weight differs from emb"):
         load_pretrained(tmp_path / "odd")
     weights.write_bytes(weights.read_bytes()[:99])
     with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):

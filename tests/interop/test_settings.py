@@ -48,6 +48,13 @@ def test_sizes_that_are_none_are_refused_by_the_name_they_have_there(kind, value
             config_of(kind, {name: value})
 
 
+@pytest.mark.parametrize(("name", "same"), [("embedding_size", 32), ("attention_head_size", 8)])
+def test_a_size_of_deberta_s_that_follows_from_others_may_be_said_but_not_changed(name, same):
+    assert config_of("deberta-v2", {name: same}) == config_of("deberta-v2", {name: ...})
+    with pytest.raises(UserError, match=f"{name}=16 is not supported, only {same}"):
+        config_of("deberta-v2", {name: 16})
+
+
 def test_sizes_that_do_not_go_together_are_named_with_their_file():
     with pytest.raises(UserError, match=r"^config\.json: model\.hidden_size=32 is not divisible"):
         config_of("bert", {"num_attention_heads": 5})

@@ -4,10 +4,11 @@
 
 The folder has config.json, the weights (model.safetensors, or pytorch_model.bin, which needs
 PyTorch) and the tokenizer's files; nothing is downloaded. Model types: bert (also StructBERT and
-MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (also version 3) and xlnet.
+MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (version 3; the convolution that
+version 2 has is refused) and xlnet.
 
 What this makes can be used, analysed and fine-tuned like our own models. So can the downloaded
-folder itself; an import says which of its arrays were left out, such as heads of other objectives.
+folder itself; either way it is said which arrays were left out, such as heads of other objectives.
 """
 
 import argparse

@@ -100,7 +100,7 @@ def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     if not isinstance(state, Mapping) or not all(
         isinstance(t, torch.Tensor) for t in state.values()
     ):
-        raise UserError(f"{path} has no 'model' with arrays; is it a fairseq checkpoint?")
+        raise UserError(f"{path} holds no arrays by their names, neither alone nor as 'model'")
     arguments = content.get("args")
     arrays = {name: tensor.float().numpy() for name, tensor in state.items()}
     return arrays, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}

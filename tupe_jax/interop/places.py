@@ -48,15 +48,18 @@ class Place:
 
     def write(self, arrays: Mapping[Path, Array], foreign: Array) -> None:
         """Fill our array from its foreign form."""
-        expected = self.read(arrays).shape
-        if foreign.shape != expected:
-            raise UserError(
-                f"{self.name} has shape {list(foreign.shape)}; the sizes of the other arrays "
-                f"ask for {list(expected)}"
-            )
+        check_shape(self.name, foreign, self.read(arrays).shape)
         ours = arrays[self.path][self.index]
         ours[...] = (foreign.T if self.layout in ("kernel", "merge") else foreign).reshape(
             ours.shape
+        )
+
+
+def check_shape(name: str, foreign: Array, expected: tuple[int, ...]) -> None:
+    """Refuse an array that does not fit the model's sizes."""
+    if foreign.shape != expected:
+        raise UserError(
+            f"{name} has shape {list(foreign.shape)}; the model's sizes ask for {list(expected)}"
         )
 
 

@@ -72,7 +72,8 @@ def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
     _check_is_bert(config)
     if heads := classification_heads_of(model):
         raise UserError(
-            f"the head {next(iter(heads))!r} has no place there: export the model alone"
+            f"the head {next(iter(heads))!r} has no place there: export the model it was "
+            "fine-tuned from, or leave out --format=hf"
         )
     table, arrays = names.BERT, arrays_of(model)
     state = {place.name: place.read(arrays) for place in names.places(table, config)}

@@ -14,7 +14,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array, model_from
 from tupe_jax.interop.folder import VOCABULARY
 from tupe_jax.interop.hugging_face import files, names, pieces
-from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config
+from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config, naming
 from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
 from tupe_jax.interop.places import check_names, reader
 from tupe_jax.model.heads import MaskedLM
@@ -90,6 +90,11 @@ def from_state_dict(
     objectives and tasks are left out. A missing, unknown or misshapen array is an error.
     """
     kind = one_of(str(config.get("model_type")), NAMES, f"model_type in {source}")
+    with naming(source):
+        return _model(kind, Settings(config, source), state, sep_id)
+
+
+def _model(kind: str, settings: Settings, state: Mapping[str, Array], sep_id: int) -> MaskedLM:
     table = NAMES[kind]
     state = _usual_names(state, table)
     found = Found(
@@ -100,7 +105,6 @@ def from_state_dict(
     )
     if found.no_segments:
         del state[names.SEGMENTS]
-    settings = Settings(config, source)
     ours = model_config(kind, settings, found)
     state = {n: array for n, array in state.items() if not names.is_unused(table, ours, n)}
     if kind in CUT_IN_ANOTHER_WAY:
@@ -130,12 +134,12 @@ def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Ar
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")  # checkpoints before 2019
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         renamed[name] = np.asarray(array, np.float32)
-    if table.words not in renamed:
-        raise UserError(f"the checkpoint has no array {table.words}: it is not of this model_type")
     for copy, original in table.head_copies.items():
         if copy not in renamed:
             continue
         renamed.setdefault(original, renamed[copy])
         if not np.array_equal(renamed.pop(copy), renamed[original]):
             raise UserError(f"{copy} differs from {original}; the model has only one of them")
+    if table.words not in renamed:
+        raise UserError(f"the checkpoint has no array {table.words}: it is not of this model_type")
     return renamed

@@ -8,6 +8,7 @@ from tupe_jax.config import ModelConfig
 from tupe_jax.interop.arrays import Array
 from tupe_jax.interop.hugging_face.names import SEGMENTS
 from tupe_jax.interop.hugging_face.settings import Settings
+from tupe_jax.interop.places import check_shape
 
 RELATIVE = "encoder.rel_embeddings.weight"
 
@@ -23,16 +24,15 @@ def deberta(
     state: Mapping[str, Array], settings: Settings, config: ModelConfig
 ) -> dict[str, Array]:
     """Version 1: queries, keys and values apart; biases of zero where it has none."""
-    pieces = dict(state)
-    nothing_D = np.zeros(config.hidden_size, np.float32)
+    pieces, size = dict(state), config.hidden_size
+    nothing_D = np.zeros(size, np.float32)
     for attention in _attentions(config):
-        weight_HxNxdxD = pieces.pop(f"{attention}.in_proj.weight").reshape(
-            config.num_heads, 3, config.head_size, -1
-        )
+        weight_XxD = _take(pieces, f"{attention}.in_proj.weight", 3 * size, size)
+        weight_HxNxdxD = weight_XxD.reshape(config.num_heads, 3, config.head_size, size)
         for n, (part, bias) in enumerate((("query", "q_bias"), ("key", ""), ("value", "v_bias"))):
             projection = f"{attention}.{part}_proj"
-            pieces[f"{projection}.weight"] = weight_HxNxdxD[:, n].reshape(config.hidden_size, -1)
-            pieces[f"{projection}.bias"] = pieces.pop(f"{attention}.{bias}", nothing_D)
+            pieces[f"{projection}.weight"] = weight_HxNxdxD[:, n].reshape(size, size)
+            pieces[f"{projection}.bias"] = pieces.pop(f"{attention}.{bias}") if bias else nothing_D
         for old, new in (("pos_proj", "pos_key_proj"), ("pos_q_proj", "pos_query_proj")):
             for kind in ("weight", "bias"):
                 name = f"{attention}.{old}.{kind}"
@@ -51,8 +51,10 @@ def deberta_v2(
     """
     pieces = dict(state)
     if settings.text("norm_rel_ebd", "none") == "layer_norm":
-        scale_D, bias_D = (pieces.pop(f"encoder.LayerNorm.{kind}") for kind in ("weight", "bias"))
-        r_RxD = pieces[RELATIVE]
+        size = config.hidden_size
+        scale_D = _take(pieces, "encoder.LayerNorm.weight", size)
+        bias_D = _take(pieces, "encoder.LayerNorm.bias", size)
+        r_RxD = _take(pieces, RELATIVE, 2 * config.position.relative_bins, size)
         centred = r_RxD - r_RxD.mean(-1, keepdims=True)
         deviation = np.sqrt(np.square(centred).mean(-1, keepdims=True) + config.layer_norm_eps)
         pieces[RELATIVE] = centred / deviation * scale_D + bias_D
@@ -72,11 +74,19 @@ def xlnet(state: Mapping[str, Array], settings: Settings, config: ModelConfig) -
     for i in range(config.num_layers):
         attention = f"layer.{i}.rel_attn"
         for part in "qkvo":
-            matrix_DxF = pieces.pop(f"{attention}.{part}").reshape(config.hidden_size, -1)
+            shape = (config.hidden_size, config.num_heads, config.head_size)
+            matrix_DxF = _take(pieces, f"{attention}.{part}", *shape).reshape(shape[0], -1)
             # The output's first axis is the output, the others' is the input.
             pieces[f"{attention}.{part}.weight"] = matrix_DxF if part == "o" else matrix_DxF.T
             pieces[f"{attention}.{part}.bias"] = nothing_D
     return pieces
+
+
+def _take(pieces: dict[str, Array], name: str, *shape: int) -> Array:
+    """An array that is not to stay as it is, if it has the shape that the settings ask for."""
+    array = pieces.pop(name)
+    check_shape(name, array, shape)
+    return array
 
 
 def _attentions(config: ModelConfig) -> list[str]:

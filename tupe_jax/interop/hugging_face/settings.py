@@ -1,7 +1,8 @@
 """`config.json` of a model type -> ModelConfig. What we could not follow exactly is refused."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,13 +81,19 @@ class Found:
 
 def model_config(kind: str, settings: Settings, found: Found) -> ModelConfig:
     """Our settings of a model of one of the known kinds; whatever is odd is one line."""
-    try:
+    # Values that do not go together are found by ModelConfig, which knows of no file.
+    with naming(settings.source):
         return CONFIGS[kind](settings, found)
+
+
+@contextlib.contextmanager
+def naming(source: str) -> Iterator[None]:
+    """Complaints of those who know of no file begin with its name."""
+    try:
+        yield
     except UserError as error:
-        # Values that do not go together are found by ModelConfig, which knows of no file.
         told = str(error)
-        file = "" if told.startswith(settings.source) else f"{settings.source}: "
-        raise UserError(f"{file}{told}") from None
+        raise UserError(told if told.startswith(source) else f"{source}: {told}") from None
 
 
 def bert(settings: Settings, found: Found) -> ModelConfig:
@@ -164,8 +171,9 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
     listed = terms if isinstance(terms, list) else settings.text("pos_att_type").split("|")
     if sorted(str(part).strip().lower() for part in listed) != ["c2p", "p2c"]:
         settings.require("pos_att_type", "c2p|p2c")
-    for name in ("embedding_size", "attention_head_size"):
-        settings.require(name, None)
+    hidden_size = settings.size("hidden_size")
+    settings.require("embedding_size", hidden_size)
+    settings.require("attention_head_size", hidden_size // settings.size("num_attention_heads"))
     longest = settings.size("max_position_embeddings", 512)
     farthest = settings.number("max_relative_positions", -1)
     farthest = longest if farthest < 1 else farthest
