@@ -1,6 +1,7 @@
 """Texts are cut into the pieces that `transformers` cuts them into, whatever files there are."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -142,4 +143,81 @@ def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
 def test_a_special_piece_that_is_not_there_is_not_made_up(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
     with pytest.raises(UserError, match=r"its tokenizer has no mask piece '\[MASK\]'"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+
+
+BERT = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+
+
+def written(folder, **files):
+    """A WordPiece vocabulary with other files beside it, by their names without `.json`."""
+    wordpiece(folder, BERT)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_two_files_that_disagree_on_capitals_are_refused(tmp_path):
+    theirs = transformers.BertTokenizer.from_pretrained(written(tmp_path))
+    theirs.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"]
+    written(tmp_path, tokenizer_config={**settings, "do_lower_case": False})
+    with pytest.raises(UserError, match=r"tokenizer\.json lowers .* do_lower_case is False$"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+    del settings["do_lower_case"]
+    written(tmp_path, tokenizer_config={**settings, "tokenizer_class": "DebertaV2Tokenizer"})
+    with pytest.raises(UserError, match="do_lower_case is False where nothing is said"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}
+    written(tmp_path, tokenizer_config=settings)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert_same_pieces(read_vocabulary(tmp_path, "bert", SIZE), theirs)
+
+
+def added_in_either_way(number):
+    properties = {"lstrip": False, "rstrip": False, "single_word": False}
+    token = {"content": "<ent>", "normalized": False, "special": True, **properties}
+    return (
+        {"added_tokens": {"<ent>": number}},
+        {"tokenizer_config": {"added_tokens_decoder": {str(number): token}}},
+    )
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_pieces_that_were_added_to_a_vocabulary(tmp_path, way):
+    wordpiece(tmp_path, BERT)
+    size = len((tmp_path / "vocab.txt").read_text().splitlines())
+    written(tmp_path, **added_in_either_way(size)[way])
+    ours = read_vocabulary(tmp_path, "bert", SIZE)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    text = "the <ent> fox<ent>"
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
+    assert ours.encode(text).count(size) == 2
+    written(tmp_path, **added_in_either_way(size + 7)[way])
+    with pytest.raises(UserError, match=rf"'<ent>' should have number {size + 7}, but has {size}"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+
+
+@pytest.mark.parametrize("content", [["<ent>"], {"0": "<ent>"}, {"x": {"content": "a"}}])
+def test_added_pieces_that_are_something_else_are_named(tmp_path, content):
+    written(tmp_path, tokenizer_config={"added_tokens_decoder": content})
+    with pytest.raises(UserError, match=r"should give added pieces by number"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config", "config"])
+@pytest.mark.parametrize("model_type", ["roberta", "deberta-v2"])
+def test_a_model_with_the_tokenizer_of_another_type(tmp_path, model_type, file):
+    written(tmp_path, **{file: {"tokenizer_class": "BertTokenizerFast"}})
+    ours = read_vocabulary(tmp_path, model_type, SIZE)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    assert_same_pieces(ours, theirs)
+    pair = [ours.encode(text) for text in AWKWARD[2:4]]
+    assert join(ours, *pair, SIZE) == theirs(*AWKWARD[2:4])["input_ids"]
+
+
+def test_a_tokenizer_that_nobody_knows_is_refused(tmp_path):
+    written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
+    with pytest.raises(UserError, match="is a BertJapaneseTokenizer, which is not supported"):
         read_vocabulary(tmp_path, "bert", SIZE)

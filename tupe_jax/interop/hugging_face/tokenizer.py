@@ -2,19 +2,20 @@
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tupe_jax.data.tokenizer_vocabulary import TokenizerVocabulary, library
 from tupe_jax.errors import UserError
+from tupe_jax.interop.hugging_face.files import SETTINGS
 from tupe_jax.interop.hugging_face.settings import Settings
 from tupe_jax.special_tokens import SpecialTokens
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
 BPE = ("vocab.json", "merges.txt")
-TOKENIZER_SETTINGS = "tokenizer_config.json"
+TOKENIZER_SETTINGS, ADDED_PIECES = "tokenizer_config.json", "added_tokens.json"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Kind:
     """[SEP] between the texts of a pair."""
     cls_last: bool = False
     """[CLS] ends a row instead of beginning it."""
-    lower_case: bool = False
+    lower_case: bool | None = False
+    """None: as in its tokenizer.json, whatever is set."""
     mask_takes_space: bool = False
     """The space before it, like a word."""
     adds_mask: bool = False
@@ -55,15 +57,28 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 
+CLASSES: Mapping[str, Kind] = {
+    "BertTokenizer": KINDS["bert"],
+    "ElectraTokenizer": KINDS["electra"],
+    "RobertaTokenizer": KINDS["roberta"],
+    "XLMRobertaTokenizer": replace(_ROBERTA, lower_case=None),
+    "MPNetTokenizer": KINDS["mpnet"],
+    "DebertaTokenizer": KINDS["deberta"],
+    "DebertaV2Tokenizer": KINDS["deberta-v2"],
+    "AlbertTokenizer": KINDS["albert"],
+    "XLNetTokenizer": KINDS["xlnet"],
+}
+"""A model may have another type's tokenizer, which its settings then name."""
+
 
 def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabulary:
     """The tokenizer of a model of `size` rows, with the ids of its special pieces."""
-    kind = KINDS[model_type]
     found = {
         **_json(folder / "special_tokens_map.json"),
         **_json(folder / TOKENIZER_SETTINGS),
     }
     settings = Settings(found, str(folder / TOKENIZER_SETTINGS))
+    kind = _kind(folder, model_type, settings)
     written = {name: _written(found.get(f"{name}_token"), kind, name) for name in _NAMES}
     tokenizer = _tokenizer(folder, kind, settings, written)
     ids = {name: tokenizer.token_to_id(text) for name, text in written.items()}
@@ -78,6 +93,19 @@ def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabu
     return TokenizerVocabulary(
         folder, special, kind.pair_separators, kind.cls_last, size, tokenizer
     )
+
+
+def _kind(folder: Path, model_type: str, settings: Settings) -> Kind:
+    named = settings.values.get("tokenizer_class") or _json(folder / SETTINGS).get(
+        "tokenizer_class"
+    )
+    name = str(named or "").removesuffix("Fast")
+    if name and name not in CLASSES and not (folder / TOKENIZER).exists():
+        raise UserError(
+            f"{folder}: its tokenizer is a {named}, which is not supported without a {TOKENIZER}"
+        )
+    own = KINDS[model_type]
+    return CLASSES.get(name, replace(own, lower_case=None)) if name else own
 
 
 _NAMES = ("pad", "cls", "sep", "mask", "unk")
@@ -108,6 +136,7 @@ def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[st
             tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # the library raises nothing more special
             raise UserError(f"{folder / TOKENIZER} cannot be read: {error}") from None
+        _check_case(tokenizer, folder, kind, settings)
     elif (folder / WORDPIECE).exists():
         tokenizer = _wordpiece(folder / WORDPIECE, kind, settings, written["unk"])
     elif all((folder / name).exists() for name in BPE):
@@ -121,6 +150,7 @@ def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[st
         )
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    _add_pieces(tokenizer, folder, settings, written.values())
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
 
     def is_there(name: str, text: str) -> bool:
@@ -139,12 +169,52 @@ def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[st
     return tokenizer
 
 
+def _check_case(tokenizer: Any, folder: Path, kind: Kind, settings: Settings) -> None:
+    """Refuse two files of which one lowers capitals: the pieces would be those of either."""
+    if kind.lower_case is None or isinstance(tokenizer.model, library().models.BPE):
+        return
+    normalizer = tokenizer.normalizer
+    lowers = normalizer is not None and "a" in normalizer.normalize_str("A")
+    wanted = settings.flag("do_lower_case", kind.lower_case)
+    if lowers != wanted:
+        silent = settings.values.get("do_lower_case") is None
+        raise UserError(
+            f"{folder / TOKENIZER} {'lowers' if lowers else 'keeps'} capitals, but in "
+            f"{TOKENIZER_SETTINGS} do_lower_case is {wanted}{' where nothing is said' * silent}"
+        )
+
+
+def _add_pieces(tokenizer: Any, folder: Path, settings: Settings, special: Collection[str]) -> None:
+    """Those that were added to a vocabulary, if not all are in the tokenizer's own file."""
+    found = settings.values.get("added_tokens_decoder")
+    if found is None:  # files before 2023
+        found = {
+            number: {"content": text, "special": text in special, "normalized": text not in special}
+            for text, number in _json(folder / ADDED_PIECES).items()
+        }
+    try:
+        numbered = {int(number): library().AddedToken(**token) for number, token in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise UserError(
+            f"{folder}: {TOKENIZER_SETTINGS} or {ADDED_PIECES} should give added pieces by number"
+        ) from None
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    for number, token in sorted(numbered.items(), key=lambda item: item[0]):
+        if token.content not in known:
+            (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+        if tokenizer.token_to_id(token.content) != number:
+            raise UserError(
+                f"{folder}: the added piece {token.content!r} should have number {number}, but has "
+                f"{tokenizer.token_to_id(token.content)} behind the others"
+            )
+
+
 def _wordpiece(file: Path, kind: Kind, settings: Settings, unk: str) -> Any:
     tokenizers = library()
     pieces = file.read_text(encoding="utf-8").split("\n")
     numbered = {piece: i for i, piece in enumerate(pieces) if piece}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbered, unk_token=unk))
-    lower_case = settings.flag("do_lower_case", kind.lower_case)
+    lower_case = settings.flag("do_lower_case", bool(kind.lower_case))
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
@@ -177,7 +247,7 @@ def _unigram(file: Path, kind: Kind, settings: Settings) -> Any:
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.Unigram(scores, model.trainer_spec.unk_id, byte_fallback=False)
     )
-    lower_case = settings.flag("do_lower_case", kind.lower_case)
+    lower_case = settings.flag("do_lower_case", bool(kind.lower_case))
     characters = model.normalizer_spec.precompiled_charsmap
     if kind.keeps_spaces:
         tokenizer.normalizer = _light_normalizer(lower_case)
