@@ -64,7 +64,8 @@ def test_a_folder_is_loaded_as_it_is_and_after_import(downloaded, tmp_path, caps
 def test_a_torch_file_holds_the_same(downloaded, tmp_path):
     shutil.copytree(downloaded, tmp_path / "old")
     (tmp_path / "old/model.safetensors").unlink()
-    torch.save(public.theirs("bert").state_dict(), tmp_path / "old/pytorch_model.bin")
+    content = {**public.theirs("bert").state_dict(), "config": {"hidden_size": 32}}
+    torch.save(content, tmp_path / "old/pytorch_model.bin")
     assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
 
 

@@ -97,12 +97,16 @@ def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
             f"{path} is not a PyTorch checkpoint we can read: {_told(error)}"
         ) from error
     state = content.get("model", content) if isinstance(content, Mapping) else None
-    if not isinstance(state, Mapping) or not all(
-        isinstance(t, torch.Tensor) for t in state.values()
-    ):
+    # Some files of Hugging Face's have a config among the arrays.
+    tensors = {
+        name: value
+        for name, value in (state.items() if isinstance(state, Mapping) else ())
+        if isinstance(value, torch.Tensor)
+    }
+    if not tensors:
         raise UserError(f"{path} holds no arrays by their names, neither alone nor as 'model'")
     arguments = content.get("args")
-    arrays = {name: tensor.float().numpy() for name, tensor in state.items()}
+    arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
     return arrays, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
 
 
