@@ -93,6 +93,35 @@ def test_an_unknown_argument_is_one_line(command, capsys):
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["fill-mask", "m", "a text", "--topk", "5"],
+            "arguments: --topk (did you mean '--top_k'?)",
+        ),
+        (["fill-mask"], "required: checkpoint;"),
+        (["pretrain", "--config.seed", "5"], "write --config.seed=VALUE, with an equals sign"),
+        (["doctor", "--config.seed=5"], "this command takes no config"),
+    ],
+)
+def test_wrong_arguments_are_named(words, told, capsys):
+    with pytest.raises(SystemExit, match=f"^{cli.USER_ERROR_EXIT_CODE}$"):
+        cli.main(words)
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_an_option_has_hyphens_or_underscores_as_one_likes():
+    commands = {command.name: command for command in cli.COMMANDS}
+    words = ["m", "--top-k=3", "--", "--top-k=4", "a_b-c"]
+    asked = cli.parse(commands["fill-mask"], words)
+    assert (asked.top_k, asked.text) == (3, ["--top-k=4", "a_b-c"])
+    asked = cli.parse(commands["bench"], ["reader", "--batch_size", "3", "--data=a_b-c"])
+    assert (asked.batch_size, str(asked.data)) == (3, "a_b-c")
+
+
+@pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (UserError("a wrong thing"), cli.USER_ERROR_EXIT_CODE, "a wrong thing"),
@@ -142,6 +171,7 @@ def test_a_reader_that_goes_away_is_no_error_of_ours():
         ("def get_config(\n", r"mine.py: SyntaxError: .*line 1"),
         ("import not_there\n", r"mine.py:1: ModuleNotFoundError"),
         ("x = 1\n", "mine.py has no function get_config"),
+        ("def get_config():\n    pass\n", "mine.py: get_config returns NoneType, not a Config"),
     ],
 )
 def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_path):
