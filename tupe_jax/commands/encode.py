@@ -44,4 +44,5 @@ def run(arguments: argparse.Namespace) -> None:
             np.save(file, vectors_NxD)
     except OSError as error:
         raise writing_failed(f"cannot write {arguments.out}: {error.strerror}", error) from None
-    print(f"{arguments.out}: {len(texts)} vectors of {vectors_NxD.shape[1]} numbers")
+    vectors = f"{len(texts)} vector{'s' * (len(texts) > 1)}"
+    print(f"{arguments.out}: {vectors} of {vectors_NxD.shape[1]} numbers")

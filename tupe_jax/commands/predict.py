@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
+from tupe_jax.errors import UserError
 
 if TYPE_CHECKING:
     from tupe_jax.inference.answers import Texts
@@ -26,20 +27,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
+    asked: list[Texts] = [_pair_or_text(text) for text in texts]
+
     from tupe_jax.inference.answers import Answer
     from tupe_jax.trained_model import load
 
     model = load(arguments.checkpoint, arguments.vocabulary)
-    asked: list[Texts] = [_pair_or_text(text) for text in texts]
     for text, answer in zip(texts, model.predict(asked, arguments.head), strict=True):
         if isinstance(answer, Answer):
             values: dict[str, Any] = {"label": answer.label, "probabilities": answer.probabilities}
             shown = str(answer)
         else:
             values, shown = {"score": float(answer)}, f"{answer:.3f}"
-        print(json.dumps({"text": text, **values}) if arguments.json else f"{shown}\t{text}")
+        as_json = json.dumps({"text": text, **values}, ensure_ascii=False)
+        print(as_json if arguments.json else f"{shown}\t{text}")
 
 
 def _pair_or_text(text: str) -> "Texts":
     one, tab, other = text.partition("\t")
+    if "\t" in other:
+        raise UserError(f"{text!r} has several tabs; a pair is two texts with one between them")
     return (one, other) if tab else text
