@@ -33,6 +33,13 @@ READ_BY = {
     "glue": lambda values: from_mapping(GlueConfig, values, "config"),
 }
 """Who reads a command's config; all others pre-train."""
+PLACEHOLDERS = {"=N": "=8", "=TARGET": "=v5e:16x16", "=ROWS": "=32", " [MODEL ...]": " MODEL"}
+"""What a sentence has in place of a value that is checked."""
+COMPLETE = {
+    "tupe analyze --snli": "tupe analyze MODEL --snli=FILE",
+    "tupe export --format=hf": "tupe export MODEL FOLDER --format=hf",
+}
+"""What sentences mention without all that the command needs."""
 TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
 """What stands behind a command in a help text or a block, to tell what it does."""
 
@@ -46,6 +53,17 @@ def in_blocks(text):
     blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.startswith("tupe ")]
+
+
+def in_sentences(text):
+    """Commands with arguments in backquotes."""
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for found in re.findall(r"`(tupe\s+[a-z-]+\s+(?!--help)[^`]+)`", outside):
+        line = " ".join(found.split())  # it may go on in the next line
+        line = COMPLETE.get(line, line)
+        for placeholder, value in PLACEHOLDERS.items():
+            line = re.sub(rf"{re.escape(placeholder)}(?=\s|$)", value, line)
+        yield line
 
 
 def in_help(command):
@@ -64,7 +82,8 @@ def in_notebook(file):
 
 
 def documented():
-    found = {line: page for page in PAGES for line in in_blocks(text_of(page))}
+    found = {line: page for page in PAGES for line in in_sentences(text_of(page))}
+    found |= {line: page for page in PAGES for line in in_blocks(text_of(page))}
     found |= {line: f"tupe {c.name} --help" for c in cli.COMMANDS for line in in_help(c)}
     found |= {line: file.name for file in NOTEBOOKS for line in in_notebook(file)}
     return [pytest.param(line, id=f"{where}: {line}") for line, where in found.items()]

@@ -11,6 +11,7 @@ import pytest
 import tupe_jax
 from tupe_jax import cli
 from tupe_jax.config_files import load_config
+from tupe_jax.data.cleaning import CLEANING_STEPS
 from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +49,15 @@ def test_every_command_explains_itself_with_an_example(capsys):
         with pytest.raises(SystemExit, match=r"^0$"):
             cli.main([command.name, "--help"])
         assert f"tupe {command.name} " in capsys.readouterr().out.split("\n\n", 1)[1]
+
+
+@pytest.mark.parametrize("command", ["prepare", "vocab"])
+def test_help_breaks_lines_between_words(command, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    words = re.split(r"[\s,]+", capsys.readouterr().out)
+    assert set(CLEANING_STEPS) <= set(words)
 
 
 def test_help_of_every_command_needs_neither_jax_nor_tensorflow():
