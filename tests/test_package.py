@@ -12,7 +12,7 @@ import tupe_jax
 from tupe_jax import cli
 from tupe_jax.config_files import load_config
 from tupe_jax.data.cleaning import CLEANING_STEPS
-from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError, writing_failed
 
 ROOT = Path(__file__).parent.parent
 
@@ -189,6 +189,19 @@ def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_pa
     file.write_text(content)
     with pytest.raises(UserError, match=words):
         load_config(str(file))
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (IsADirectoryError(), UserError),
+        (NotADirectoryError(), UserError),
+        (PermissionError(), UserError),
+        (OSError("no space left on device"), StartAgainError),
+    ],
+)
+def test_a_wrong_place_to_write_stays_wrong(cause, kind):
+    assert type(writing_failed("cannot write", cause)) is kind
 
 
 def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, capsys):

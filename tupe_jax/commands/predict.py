@@ -27,11 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
-    asked: list[Texts] = [_pair_or_text(text) for text in texts]
-
     from tupe_jax.inference.answers import Answer
+    from tupe_jax.inference.sentences import named
     from tupe_jax.trained_model import load
 
+    for number, text in enumerate(texts, 1):
+        if text.count("\t") > 1:
+            raise UserError(
+                f"{named(text, number, len(texts))} has several tabs; a pair is two texts with one "
+                "between them"
+            )
+    asked: list[Texts] = [_pair_or_text(text) for text in texts]
     model = load(arguments.checkpoint, arguments.vocabulary)
     for text, answer in zip(texts, model.predict(asked, arguments.head), strict=True):
         if isinstance(answer, Answer):
@@ -45,6 +51,4 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _pair_or_text(text: str) -> "Texts":
     one, tab, other = text.partition("\t")
-    if "\t" in other:
-        raise UserError(f"{text!r} has several tabs; a pair is two texts with one between them")
     return (one, other) if tab else text
