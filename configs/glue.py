@@ -7,7 +7,7 @@ paper   8 tasks x 4 learning rates x 5 seeds; for base about 2.4e18 FLOPs, which
         host of 8 v5e chips at a quarter of their peak (counted, not measured).
         Expected, from the paper (TUPE-R base, 1 M steps): average 85.04.
 quick   small models on a CPU: the five tasks with fewer than 100,000 examples, a coarser grid,
-        not tuned. README.md has what a model of 20 minutes reached with one of them.
+        not tuned. docs/finetuning.md has what a model of 20 minutes reached with one of them.
 """
 
 import dataclasses

@@ -5,7 +5,7 @@
   tupe pretrain --config=t5:tiny --workdir=runs/t5-tiny
 
 paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, not measured).
+        40 % of the peak, without collectives; not measured).
         Expected: neither paper reports it in this set-up.
 modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.

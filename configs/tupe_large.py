@@ -5,7 +5,7 @@
   tupe pretrain --config=tupe_large:tiny --workdir=runs/tupe_large-tiny
 
 paper   1 M steps of 256 x 512 tokens; about 3.6 h on a v5e-256, 23 h on 8 H100 (counted FLOPs at
-        40 % of the peak, not measured).
+        40 % of the peak, without collectives; not measured).
         Expected, from the paper (large, 1 M steps): GLUE average 87.39.
 modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.

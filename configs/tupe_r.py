@@ -5,7 +5,7 @@
   tupe pretrain --config=tupe_r:tiny --workdir=runs/tupe_r-tiny
 
 paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, not measured).
+        40 % of the peak, without collectives; not measured).
         Expected, from the paper (base, 1 M steps): validation 2.044 bits per masked token, GLUE
         average 85.04.
 modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.

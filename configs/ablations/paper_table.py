@@ -4,7 +4,8 @@
   tupe ablate --config=ablations/paper_table:real_text --workdir=runs/real_text
   tupe ablate --config=ablations/paper_table:paper --workdir=/shared/paper_table --shard=0/6
 
-tiny       2 layers on the built-in corpus, three seeds: by estimate 1.5 hours on two cores.
+tiny       2 layers on the built-in corpus, three seeds: an hour on two CPU cores (128 CPU
+           minutes, measured; the README has the table).
 real_text  4 layers, 128 wide, 4,096 pieces, on text files of one's own (some megabytes, named by
            --config.pretrain.data.task='text:corpus/*.txt.gz'), three learning rates, then three
            seeds; pre-training only, a few hours on two CPU cores.
