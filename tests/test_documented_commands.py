@@ -35,11 +35,6 @@ READ_BY = {
 """Who reads a command's config; all others pre-train."""
 PLACEHOLDERS = {"=N": "=8", "=TARGET": "=v5e:16x16", "=ROWS": "=32", " [MODEL ...]": " MODEL"}
 """What a sentence has in place of a value that is checked."""
-COMPLETE = {
-    "tupe analyze --snli": "tupe analyze MODEL --snli=FILE",
-    "tupe export --format=hf": "tupe export MODEL FOLDER --format=hf",
-}
-"""What sentences mention without all that the command needs."""
 TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
 """What stands behind a command in a help text or a block, to tell what it does."""
 
@@ -60,7 +55,6 @@ def in_sentences(text):
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     for found in re.findall(r"`(tupe\s+[a-z-]+\s+(?!--help)[^`]+)`", outside):
         line = " ".join(found.split())  # it may go on in the next line
-        line = COMPLETE.get(line, line)
         for placeholder, value in PLACEHOLDERS.items():
             line = re.sub(rf"{re.escape(placeholder)}(?=\s|$)", value, line)
         yield line
