@@ -117,7 +117,7 @@ def test_a_line_that_can_be_copied_is_a_command(line, written, monkeypatch):
 
 def test_every_command_is_shown():
     text = "\n".join(map(text_of, PAGES))
-    assert COMMANDS.keys() <= set(re.findall(r"(?:^|`)tupe ([a-z-]+)", text, re.MULTILINE))
+    assert COMMANDS.keys() <= set(re.findall(r"(?:^|[`(])tupe ([a-z-]+)", text, re.MULTILINE))
 
 
 def headings(page):
