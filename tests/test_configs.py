@@ -115,6 +115,32 @@ def test_unknown_configs(spec, words):
         load_config(spec)
 
 
+@pytest.mark.parametrize(
+    ("command", "spec", "words"),
+    [
+        (
+            "ablate",
+            "quickstart",
+            "is a pre-training, .* needed is a study, .*=ablations/paper_table",
+        ),
+        ("ablate", "finetune", "is a fine-tuning, .* needed is a study"),
+        ("ablate", "{empty}", "config.variants is empty"),
+        ("glue --checkpoint=m", "finetune", "is a fine-tuning, .* needed is a protocol, .*=glue"),
+        ("finetune --checkpoint=m --task=t", "glue", "is a protocol, .* needed is a fine-tuning"),
+        ("pretrain", "finetune", "is a fine-tuning, .* needed is a pre-training, .*=tupe_r"),
+        ("bench step", "ablations/positions", "is a study, .* needed is a pre-training"),
+    ],
+)
+def test_a_config_of_another_command_is_told(command, spec, words, tmp_path, capsys):
+    empty = tmp_path / "empty.py"
+    empty.write_text("from ml_collections import ConfigDict as get_config\n")
+    code = cli.main([*command.split(), f"--config={spec.format(empty=empty)}"])
+    assert code == cli.USER_ERROR_EXIT_CODE
+    error = capsys.readouterr().err
+    assert re.search(words, error)
+    assert error.count("\n") == 1
+
+
 def test_a_wrong_setting_on_the_command_line_is_one_line():
     done = subprocess.run(
         [sys.executable, "-m", "tupe_jax", "pretrain", "--config.train.stepz=5"],

@@ -33,6 +33,8 @@ READ_BY = {
     "glue": lambda values: from_mapping(GlueConfig, values, "config"),
 }
 """Who reads a command's config; all others pre-train."""
+PLACEHOLDERS = {"=N": "=8", "=TARGET": "=v5e:16x16", "=ROWS": "=32", " [MODEL ...]": " MODEL"}
+"""What a sentence has in place of a value that is checked."""
 TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
 """What stands behind a command in a help text or a block, to tell what it does."""
 
@@ -46,6 +48,16 @@ def in_blocks(text):
     blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.startswith("tupe ")]
+
+
+def in_sentences(text):
+    """Commands with arguments in backquotes."""
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for found in re.findall(r"`(tupe\s+[a-z-]+\s+(?!--help)[^`]+)`", outside):
+        line = " ".join(found.split())  # it may go on in the next line
+        for placeholder, value in PLACEHOLDERS.items():
+            line = re.sub(rf"{re.escape(placeholder)}(?=\s|$)", value, line)
+        yield line
 
 
 def in_help(command):
@@ -64,7 +76,8 @@ def in_notebook(file):
 
 
 def documented():
-    found = {line: page for page in PAGES for line in in_blocks(text_of(page))}
+    found = {line: page for page in PAGES for line in in_sentences(text_of(page))}
+    found |= {line: page for page in PAGES for line in in_blocks(text_of(page))}
     found |= {line: f"tupe {c.name} --help" for c in cli.COMMANDS for line in in_help(c)}
     found |= {line: file.name for file in NOTEBOOKS for line in in_notebook(file)}
     return [pytest.param(line, id=f"{where}: {line}") for line, where in found.items()]
@@ -104,7 +117,7 @@ def test_a_line_that_can_be_copied_is_a_command(line, written, monkeypatch):
 
 def test_every_command_is_shown():
     text = "\n".join(map(text_of, PAGES))
-    assert COMMANDS.keys() <= set(re.findall(r"(?:^|`)tupe ([a-z-]+)", text, re.MULTILINE))
+    assert COMMANDS.keys() <= set(re.findall(r"(?:^|[`(])tupe ([a-z-]+)", text, re.MULTILINE))
 
 
 def headings(page):

@@ -11,7 +11,8 @@ import pytest
 import tupe_jax
 from tupe_jax import cli
 from tupe_jax.config_files import load_config
-from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError
+from tupe_jax.data.cleaning import CLEANING_STEPS
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError, writing_failed
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,6 +49,15 @@ def test_every_command_explains_itself_with_an_example(capsys):
         with pytest.raises(SystemExit, match=r"^0$"):
             cli.main([command.name, "--help"])
         assert f"tupe {command.name} " in capsys.readouterr().out.split("\n\n", 1)[1]
+
+
+@pytest.mark.parametrize("command", ["prepare", "vocab"])
+def test_help_breaks_lines_between_words(command, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    words = re.split(r"[\s,]+", capsys.readouterr().out)
+    assert set(CLEANING_STEPS) <= set(words)
 
 
 def test_help_of_every_command_needs_neither_jax_nor_tensorflow():
@@ -90,6 +100,35 @@ def test_an_unknown_argument_is_one_line(command, capsys):
     error = capsys.readouterr().err
     assert error.startswith(f"tupe {command.name}: ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["fill-mask", "m", "a text", "--topk", "5"],
+            "arguments: --topk (did you mean '--top_k'?)",
+        ),
+        (["fill-mask"], "required: checkpoint;"),
+        (["pretrain", "--config.seed", "5"], "write --config.seed=VALUE, with an equals sign"),
+        (["doctor", "--config.seed=5"], "this command takes no config"),
+    ],
+)
+def test_wrong_arguments_are_named(words, told, capsys):
+    with pytest.raises(SystemExit, match=f"^{cli.USER_ERROR_EXIT_CODE}$"):
+        cli.main(words)
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_an_option_has_hyphens_or_underscores_as_one_likes():
+    commands = {command.name: command for command in cli.COMMANDS}
+    words = ["m", "--top-k=3", "--", "--top-k=4", "a_b-c"]
+    asked = cli.parse(commands["fill-mask"], words)
+    assert (asked.top_k, asked.text) == (3, ["--top-k=4", "a_b-c"])
+    asked = cli.parse(commands["bench"], ["reader", "--batch_size", "3", "--data=a_b-c"])
+    assert (asked.batch_size, str(asked.data)) == (3, "a_b-c")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +181,7 @@ def test_a_reader_that_goes_away_is_no_error_of_ours():
         ("def get_config(\n", r"mine.py: SyntaxError: .*line 1"),
         ("import not_there\n", r"mine.py:1: ModuleNotFoundError"),
         ("x = 1\n", "mine.py has no function get_config"),
+        ("def get_config():\n    pass\n", "mine.py: get_config returns NoneType, not a Config"),
     ],
 )
 def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_path):
@@ -149,6 +189,19 @@ def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_pa
     file.write_text(content)
     with pytest.raises(UserError, match=words):
         load_config(str(file))
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (IsADirectoryError(), UserError),
+        (NotADirectoryError(), UserError),
+        (PermissionError(), UserError),
+        (OSError("no space left on device"), StartAgainError),
+    ],
+)
+def test_a_wrong_place_to_write_stays_wrong(cause, kind):
+    assert type(writing_failed("cannot write", cause)) is kind
 
 
 def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, capsys):

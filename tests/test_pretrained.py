@@ -84,10 +84,37 @@ def test_the_only_trial_of_a_fine_tuning_is_found_and_of_several_one_is_to_be_na
         load_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "words"), [("gone", "no such folder"), ("", "not a checkpoint")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gone", "no such folder"),
+        ("", "not a checkpoint"),
+        (
+            "released/checkpoint.pt",
+            "released format; `tupe import-fairseq .*/checkpoint.pt FOLDER`",
+        ),
+        ("released", "released/checkpoint.pt is in the released format; `tupe import-fairseq "),
+        ("released/model.safetensors", "model.safetensors is a file; give the folder it is in"),
+    ],
+)
 def test_where_no_model_is(name, words, tmp_path):
+    (tmp_path / "released").mkdir()
+    (tmp_path / "released/checkpoint.pt").touch()
+    if name.endswith(".safetensors"):
+        (tmp_path / name).touch()
     with pytest.raises(UserError, match=words):
         load_pretrained(tmp_path / name)
+
+
+def test_an_empty_path_is_not_this_folder():
+    with pytest.raises(UserError, match="an empty path"):
+        load_pretrained("")
+
+
+def test_a_path_may_begin_at_home(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    saved(model, tmp_path / "m")
+    assert_same(load_pretrained("~/m"), model)
 
 
 def test_weights_have_a_fingerprint(model, vocabulary, tmp_path):

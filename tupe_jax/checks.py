@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import operator
 import types
 import typing
 from collections.abc import Iterable
@@ -67,10 +68,18 @@ def require_positive(config: Any, section: str, *names: str) -> None:
             raise UserError(f"{section}.{name}={getattr(config, name)} must be at least 1")
 
 
+def whole_number(value: Any, setting: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise UserError(f"{setting}={value!r} should be a whole number, not {kind}") from None
+
+
 def one_of(name: str, known: Iterable[str], what: str) -> str:
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise UserError(
-            f"unknown {what} {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+            f"unknown {what} {name!r}{did_you_mean(str(name), known)}; known: {', '.join(known)}"
         )
     return name
 

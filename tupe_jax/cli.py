@@ -55,7 +55,10 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
         ),
     ),
     "take a model elsewhere": (
-        Command("export", "write a model as safetensors, or in the released TUPE format"),
+        Command(
+            "export",
+            "write a model as safetensors, in the released TUPE format, or for transformers",
+        ),
         Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
         Command("import-hf", "turn a public encoder in Hugging Face's layout into a model folder"),
     ),
@@ -96,12 +99,34 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(command)
     # argparse would not know them.
     overrides = [word for word in words if word.startswith("--config.")]
+    for override in overrides:
+        if "=" not in override:
+            parser.error(f"{override}: write {override}=VALUE, with an equals sign")
+    known = [name for action in parser._actions for name in action.option_strings]
+    others = _as_spelled(known, [word for word in words if word not in overrides])
     # Intermixed: options may stand between a model and its texts.
-    arguments = parser.parse_intermixed_args([word for word in words if word not in overrides])
+    arguments, unknown = parser.parse_known_intermixed_args(others)
+    if unknown:
+        # Without the values that may have followed them.
+        options = [word for word in unknown if word.startswith("-")] or unknown
+        near = did_you_mean(options[0].partition("=")[0], known)
+        parser.error(f"unrecognized arguments: {' '.join(options)}{near}")
     if overrides and not hasattr(arguments, "config"):
         parser.error(f"{overrides[0]}: this command takes no config")
     arguments.overrides = overrides
     return arguments
+
+
+def _as_spelled(known: Sequence[str], words: Sequence[str]) -> list[str]:
+    """The words, with options as they are known: --data-dir is --data_dir."""
+    spelling = {name.replace("_", "-"): name for name in known}
+    end = words.index("--") if "--" in words else len(words)
+    pairs = [word.partition("=") for word in words[:end]]
+    spelled = [
+        f"{spelling.get(name.replace('_', '-'), name)}{equals}{value}"
+        for name, equals, value in pairs
+    ]
+    return [*spelled, *words[end:]]
 
 
 def _overview() -> str:

@@ -2,7 +2,8 @@
 
 import runpy
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,26 @@ from ml_collections import ConfigDict, config_flags
 from tupe_jax.checks import did_you_mean
 from tupe_jax.errors import UserError
 
-# In a source tree the files stand beside the package; a wheel carries them inside it.
-CONFIG_FOLDERS = (
-    Path(__file__).parent.parent / "configs",
-    Path(__file__).parent / "configs",
-)
+# A wheel carries the files inside the package; in a source tree they stand beside it.
+_INSIDE = Path(__file__).parent / "configs"
+CONFIG_FOLDER = _INSIDE if _INSIDE.is_dir() else Path(__file__).parent.parent / "configs"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a config is of; each is read by other commands."""
+
+    name: str
+    sign: str
+    """A setting that no other kind has."""
+    example: str
+
+
+STUDY = Kind("a study, for `tupe ablate`", "variants", "ablations/paper_table")
+PROTOCOL = Kind("a protocol, for `tupe glue`", "tasks", "glue")
+FINETUNING = Kind("a fine-tuning, for `tupe finetune`", "epochs", "finetune")
+PRETRAINING = Kind("a pre-training, as for `tupe pretrain`", "model", "tupe_r")
+KINDS = (STUDY, PROTOCOL, FINETUNING, PRETRAINING)
 
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -36,12 +52,22 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     return config
 
 
+def require_kind(values: Container[str], wanted: Kind) -> None:
+    """Refuse a config that another command reads: its settings would be unknown one by one."""
+    for kind in KINDS:
+        if kind != wanted and kind.sign in values:
+            raise UserError(
+                f"this config is {kind.name}; needed is {wanted.name}, such as "
+                f"--config={wanted.example}"
+            )
+
+
 def _run_file(path: Path, form: str) -> ConfigDict:
     try:
         definitions = runpy.run_path(str(path))
         if "get_config" not in definitions:
             raise UserError(f"{path} has no function get_config; see configs/tupe_r.py")
-        config: ConfigDict = definitions["get_config"](*([form] if form else []))
+        config = definitions["get_config"](*([form] if form else []))
     except UserError:
         raise
     except Exception as error:  # whatever is wrong in a user's file is the user's to mend
@@ -49,15 +75,19 @@ def _run_file(path: Path, form: str) -> ConfigDict:
         lines = [f":{frame.lineno}" for frame in frames if frame.filename == str(path)]
         where = f"{path}{lines[-1] if lines else ''}"
         raise UserError(f"{where}: {type(error).__name__}: {error}") from error
+    if not isinstance(config, ConfigDict):
+        raise UserError(
+            f"{path}: get_config returns {type(config).__name__}, not a ConfigDict; see "
+            "configs/tupe_r.py"
+        )
     return config
 
 
 def known_configs() -> dict[str, Path]:
     """All shipped configs by name; those in a subfolder are `folder/name`."""
     return {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for folder in reversed(CONFIG_FOLDERS)
-        for path in sorted(folder.rglob("*.py"))
+        path.relative_to(CONFIG_FOLDER).with_suffix("").as_posix(): path
+        for path in sorted(CONFIG_FOLDER.rglob("*.py"))
     }
 
 

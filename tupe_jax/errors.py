@@ -28,5 +28,7 @@ class StartAgainError(UserError):
 
 def writing_failed(message: str, cause: Exception) -> UserError:
     """The error for a file that cannot be written: a wrong place stays wrong, all else may pass."""
-    wrong_place = isinstance(cause, FileExistsError | NotADirectoryError | PermissionError)
+    wrong_place = isinstance(
+        cause, FileExistsError | IsADirectoryError | NotADirectoryError | PermissionError
+    )
     return UserError(message) if wrong_place else StartAgainError(message)

@@ -17,6 +17,7 @@ from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 from tupe_jax.interop import arrays as flat
 from tupe_jax.interop import folder
+from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import importing as hugging_face
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.training.fingerprint import fingerprints
@@ -121,9 +122,13 @@ def load_pretrained(
     `vocabulary` is a SentencePiece file for a model folder that has none, and may be missing; what
     a checkpoint holds cannot be replaced: other pieces would have the vectors of these.
     """
-    found = Path(path)
+    if not os.fspath(path):
+        raise UserError("an empty path; give the folder of a model")
+    found = _from_home(path)
     if not found.exists():
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
+    if found.is_file():
+        raise _released(found) or UserError(f"{path} is a file; give the folder it is in")
     if hugging_face.is_one(found):
         _refuse(vocabulary, path)
         imported = hugging_face.from_folder(found)
@@ -133,6 +138,9 @@ def load_pretrained(
     model_folder = find_model_folder(found)
     if model_folder is not None:
         return _from_folder(model_folder, vocabulary)
+    released = _released(found / CHECKPOINT)
+    if released is not None:
+        raise released
     _refuse(vocabulary, path)
     # A model folder is to be read where there is no Orbax.
     from tupe_jax.training.checkpoint import load_for_use
@@ -156,6 +164,20 @@ def load_pretrained(
     )
 
 
+def _from_home(path: str | os.PathLike[str]) -> Path:
+    # Not `Path.expanduser`, which fails where nobody has the name.
+    return Path(os.path.expanduser(path))
+
+
+def _released(file: Path) -> UserError | None:
+    """What to say of a file that can be imported, but is no model folder."""
+    if file.suffix not in (".pt", ".npz") or not file.is_file():
+        return None
+    return UserError(
+        f"{file} is in the released format; `tupe import-fairseq {file} FOLDER` makes a model of it"
+    )
+
+
 def find_model_folder(path: Path) -> Path | None:
     """The folder of safetensors that a path stands for, if it does; not one of Hugging Face's."""
     trials = [file.parent for file in path.glob(f"*/{MODEL_FOLDER}/{folder.SETTINGS}")]
@@ -173,7 +195,7 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
     own = folder.find_vocabulary(path)
     if own is not None:
         _refuse(given, path)
-    file = own if given is None else Path(given)
+    file = own if given is None else _from_home(given)
     vocabulary = None if file is None else read_vocabulary(file)
     return Pretrained.of(folder.load_folder(path), path, vocabulary, folder.load_facts(path))
 

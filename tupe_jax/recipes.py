@@ -22,6 +22,7 @@ from tupe_jax.config import (
     TrainConfig,
     model_config,
 )
+from tupe_jax.config_files import PRETRAINING, require_kind
 
 PAPER_DATA = "wikipedia + text:data/books/*.txt.gz"
 """English Wikipedia from TFDS and one's own books; BookCorpus itself is no longer distributed."""
@@ -88,6 +89,7 @@ def to_config_dict(config: Config) -> ConfigDict:
 
 def from_config_dict(values: ConfigDict) -> Config:
     """The checked config of an experiment."""
+    require_kind(values, PRETRAINING)
     sections = values.to_dict()
     model = sections.get("model", {})
     if "position" in sections:

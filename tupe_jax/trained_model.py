@@ -1,13 +1,13 @@
 """A trained model in a few words of Python: `tupe_jax.load(path)`."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.checks import one_of
+from tupe_jax.checks import one_of, whole_number
 from tupe_jax.config import ModelConfig, position_name
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.errors import UserError
@@ -19,11 +19,12 @@ from tupe_jax.interop import folder
 from tupe_jax.interop.arrays import classification_heads_of
 from tupe_jax.interop.folder import HeadFacts
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.position_only import bias_LxHxSxS
+from tupe_jax.model.position_only import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
 from tupe_jax.pretrained import load_pretrained, no_vocabulary
 
-SHOWN_POSITIONS = 32
+ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
+"""Not Iterable: a text itself is one, and gives one result."""
 
 
 def load(
@@ -85,13 +86,13 @@ class TrainedModel:
     @overload
     def fill_mask(self, texts: str, top_k: int = 5) -> Filled: ...
     @overload
-    def fill_mask(self, texts: list[str], top_k: int = 5) -> list[Filled]: ...
-    def fill_mask(self, texts: str | list[str], top_k: int = 5) -> Filled | list[Filled]:
+    def fill_mask(self, texts: ManyTexts, top_k: int = 5) -> list[Filled]: ...
+    def fill_mask(self, texts: str | ManyTexts, top_k: int = 5) -> Filled | list[Filled]:
         """The `top_k` likeliest pieces for each [MASK] of a text."""
         filled = fill_masks(self.module, self.vocabulary, _listed(texts), top_k)
         return filled[0] if isinstance(texts, str) else filled
 
-    def encode(self, texts: str | list[str], pooling: Pooling = "mean") -> NDArray[np.float32]:
+    def encode(self, texts: str | ManyTexts, pooling: Pooling = "mean") -> NDArray[np.float32]:
         """A vector for each text, [texts, size], or [size] for one.
 
         `mean` is over the last hidden states of the words. `cls` is that of [CLS], which is trained
@@ -104,8 +105,8 @@ class TrainedModel:
     @overload
     def score(self, texts: str) -> float: ...
     @overload
-    def score(self, texts: list[str]) -> NDArray[np.float64]: ...
-    def score(self, texts: str | list[str]) -> float | NDArray[np.float64]:
+    def score(self, texts: ManyTexts) -> NDArray[np.float64]: ...
+    def score(self, texts: str | ManyTexts) -> float | NDArray[np.float64]:
         """How likely the model finds a text: its pseudo-log-likelihood in nats, below 0.
 
         Each piece is hidden in turn, so a text is as much work as it has pieces. The score is a
@@ -122,7 +123,9 @@ class TrainedModel:
         unless told, or less if the model knows no more positions.
         """
         longest = longest_input(self.config)
-        length = int(min(SHOWN_POSITIONS, longest)) if length is None else length
+        length = (
+            int(min(SHOWN_POSITIONS, longest)) if length is None else whole_number(length, "length")
+        )
         if not 1 <= length <= longest:
             raise UserError(f"length={length} must be at least 1 and at most {longest}")
         bias = bias_LxHxSxS(self.module.encoder, length)
@@ -148,10 +151,8 @@ class TrainedModel:
         """
         name = self._head(head)
         facts = self._heads[name]
-        single = not isinstance(texts, Iterable) or isinstance(texts, str | tuple)
-        listed: list[Any] = [texts] if single else list(texts)
-        for text in listed:
-            _check_texts(text, name, facts)
+        single = isinstance(texts, str | tuple)
+        listed = [_checked(text, name, facts) for text in ([texts] if single else _each(texts))]
         outputs_NxC = head_outputs(self.module, self.vocabulary, listed, name, facts.length)
         if facts.classes:
             answers = as_answers(outputs_NxC, facts.classes)
@@ -167,19 +168,29 @@ class TrainedModel:
         return next(iter(self._heads)) if asked is None else one_of(asked, self._heads, "head")
 
 
+def _each(texts: Any) -> list[Any]:
+    try:
+        return [texts] if isinstance(texts, str | bytes) else list(texts)
+    except TypeError:  # nothing to go through, as a number or an array without axes
+        return [texts]
+
+
 def _listed(texts: Any) -> list[str]:
-    listed = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else [texts]
+    listed = _each(texts)
     for text in listed:
         if not isinstance(text, str):
             raise UserError(f"a text or a list of texts is needed, not {type(text).__name__}")
-    return listed
+    return [str(text) for text in listed]  # NumPy has strings of its own
 
 
-def _check_texts(text: object, head: str, facts: HeadFacts) -> None:
-    count = 1 if isinstance(text, str) else len(text) if isinstance(text, tuple) else 0
-    if count not in ((1, 2) if facts.texts is None else (facts.texts,)):
-        wanted = {1: "a text", 2: "a pair of texts, (one, other)", None: "a text or a pair"}
+def _checked(text: Any, head: str, facts: HeadFacts) -> Texts:
+    parts = text if isinstance(text, tuple) else (text,)
+    counts = (1, 2) if facts.texts is None else (facts.texts,)
+    if len(parts) not in counts or not all(isinstance(part, str) for part in parts):
+        pair = "a pair of texts, (one, other), in the shell with a tab between them"
+        wanted = {1: "a text", 2: pair, None: "a text or a pair"}
         raise UserError(f"{head} judges {wanted[facts.texts]}; {text!r} is not")
+    return (str(parts[0]), str(parts[1])) if len(parts) == 2 else str(parts[0])
 
 
 def _unknown(outputs: int, config: ModelConfig) -> HeadFacts:

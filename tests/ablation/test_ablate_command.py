@@ -132,6 +132,12 @@ def test_other_settings_are_refused_in_one_line(finished, config_file, capsys):
     ],
 )
 def test_what_every_run_has_of_its_own_is_not_set_for_all(setting, instead, tmp_path, capsys):
-    assert cli.main(["ablate", f"--workdir={tmp_path / 'w'}", f"--config.{setting}"]) == 2
+    command = ["ablate", "--config=ablations/paper_table", f"--workdir={tmp_path / 'w'}"]
+    assert cli.main([*command, f"--config.{setting}"]) == 2
     assert instead in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
+
+
+def test_a_study_is_not_started_by_accident(capsys):
+    assert cli.main(["ablate"]) == 2
+    assert "such as --config=ablations/paper_table" in capsys.readouterr().err

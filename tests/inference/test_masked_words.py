@@ -103,7 +103,7 @@ def test_a_sentence_as_long_as_the_position_table_fits(model, vocabulary):
 
 def test_wrong_input_is_told(model, vocabulary):
     assert fill_masks(model, vocabulary, []) == []
-    with pytest.raises(UserError, match=r"no \[MASK\] in 'the cat'"):
+    with pytest.raises(UserError, match=r"the text 'the cat' has no \[MASK\]"):
         fill_masks(model, vocabulary, ["the cat"])
     with pytest.raises(UserError, match="top_k=0"):
         fill_masks(model, vocabulary, ["the [MASK]"], top_k=0)

@@ -15,6 +15,9 @@ from tests.model.helpers import (
 )
 from tupe_jax import UserError
 from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from tupe_jax.inference.answers import _outputs
+from tupe_jax.inference.masked_words import _log_probability
+from tupe_jax.inference.vectors import _vectors
 from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
 from tupe_jax.trained_model import TrainedModel
 
@@ -86,8 +89,19 @@ def test_no_texts_give_no_results(model):
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda m: m.fill_mask("the dog"), r"no \[MASK\] in 'the dog'"),
-        (lambda m: m.fill_mask(["the [MASK]", "the <mask>"]), r"no \[MASK\] in 'the <mask>'"),
+        (lambda m: m.fill_mask("the dog"), r"the text 'the dog' has no \[MASK\]; write"),
+        (
+            lambda m: m.fill_mask(["the [MASK]", "the <mask> " * 9]),
+            r"'the <mask> .{29}\.\.\.' \(number 2 of 2\) has no \[MASK\]",
+        ),
+        (lambda m: m.fill_mask("the [MASK]", top_k="5"), "top_k='5' should be a whole number, not"),
+        (lambda m: m.fill_mask("the [MASK]", top_k=None), "top_k=None should be a whole number"),
+        (lambda m: m.score("the [MASK] sees"), r"has a \[MASK\]; `fill_mask` guesses it"),
+        (lambda m: m.encode(["the", "[MASK]"]), r"\(number 2 of 2\) has a \[MASK\]"),
+        (lambda m: m.encode(b"the dog"), "a text or a list of texts is needed, not bytes"),
+        (lambda m: m.encode(np.array("the dog")), "a text or a list .* not ndarray"),
+        (lambda m: m.encode("the dog", pooling=None), "unknown pooling None; known: cls, mean"),
+        (lambda m: m.position_bias("8"), "length='8' should be a whole number, not str"),
         (lambda m: m.fill_mask("the dog " * 20 + "[MASK]"), r"of 43 tokens is longer than .*=32"),
         (lambda m: m.fill_mask(3), "a text or a list of texts is needed, not int"),
         (lambda m: m.encode(["the dog", None]), "not NoneType"),
@@ -126,6 +140,29 @@ def test_one_text_is_one_vector_and_one_score(model):
     assert isinstance(score, float)
     assert score == pytest.approx(model.score(TEXTS)[0], rel=1e-4)
     assert score < 0
+
+
+def test_any_collection_of_texts_is_a_list(model):
+    """Also a column of a table, whose strings are NumPy's."""
+    expected = model.encode(TEXTS)
+    for texts in (np.array(TEXTS), tuple(TEXTS), iter(TEXTS)):
+        np.testing.assert_array_equal(model.encode(texts), expected)
+    filled = model.fill_mask(np.array(["the [MASK]"]), top_k=np.int64(1))
+    assert repr(filled[0]).startswith("'the [MASK]': ")
+
+
+def test_texts_of_about_the_same_length_are_not_compiled_anew(model, tuned):
+    asked = {
+        _log_probability: lambda text: model.fill_mask(text.replace("dog", "[MASK]")),
+        _vectors: model.encode,
+        _outputs: lambda text: tuned.predict(text, head="kind"),
+    }
+    for compiled, ask in asked.items():
+        ask("the dog sees the cat.")
+        programs = compiled._cache_size()
+        assert programs
+        ask("a dog is quiet.")
+        assert compiled._cache_size() == programs
 
 
 def test_the_position_bias_is_the_one_that_attention_adds(model):
@@ -228,7 +265,10 @@ def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
         (("a dog", "a cat"), "kind", "kind judges a text"),
         (["a dog", 7], "kind", "kind judges a text; 7 is not"),
         (7, "kind", "kind judges a text; 7 is not"),
-        (("a dog", ""), "near", "has no words"),
+        (b"a dog", "kind", "kind judges a text; b'a dog' is not"),
+        (("a dog", 7), "near", r"in the shell with a tab between them; \('a dog', 7\) is not"),
+        ([("a dog", "a cat"), ("a dog", "")], "near", r"'\) \(number 2 of 2\) has no words"),
+        ("the [MASK]", "kind", r"'the \[MASK\]' has a \[MASK\]"),
     ],
 )
 def test_wrong_questions_to_a_head_are_told(tuned, texts, head, words):

@@ -71,6 +71,9 @@ def test_a_fine_tuned_model_answers(model, model_folder, tmp_path, capsys):
     vocabulary = (model_folder / "vocabulary.model").read_bytes()
     save_folder(tuned, tmp_path / "m", vocabulary, facts)
     answer = tupe_jax.load(tmp_path / "m").predict(tuple(TEXTS))
+    assert "d\u00e9j\u00e0" in said(
+        capsys, "predict", tmp_path / "m", "d\u00e9j\u00e0\ta", "--json"
+    )
     pair = "\t".join(TEXTS)
     assert said(capsys, "predict", tmp_path / "m", pair) == f"{answer}\t{pair}\n"
     as_json = json.loads(said(capsys, "predict", tmp_path / "m", pair, "--json"))
@@ -81,7 +84,7 @@ def test_a_fine_tuned_model_answers(model, model_folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fill-mask", "{model}", "the dog"], r"no [MASK] in 'the dog'"),
+        (["fill-mask", "{model}", "the dog"], "the text 'the dog' has no [MASK]"),
         (["fill-mask", "{model}", "--top_k=0", "[MASK]"], "top_k=0 must be at least 1"),
         (["fill-mask", "/nowhere", "[MASK]"], "/nowhere: no such folder"),
         (["encode", "{model}", "a", "--file=b"], "as arguments or as --file, not both"),
@@ -92,18 +95,30 @@ def test_a_fine_tuned_model_answers(model, model_folder, tmp_path, capsys):
         (["encode", "{model}", "a", "--out=x.txt"], "--out=x.txt must end in .npy"),
         (["encode", "{model}", "a", "--out=/nowhere/x.npy"], "/nowhere: no such folder"),
         (["score", "{model}", "the dog " * 30], "is longer than position.max_length=32"),
+        (["encode", "{model}", "the", "--out={here}/d.npy"], "d.npy: a folder; --out names"),
         (["predict", "{model}", "a"], "was not fine-tuned"),
+        (["predict", "{model}", "a\tb\tc"], "has several tabs"),
     ],
 )
 def test_what_is_wrong_is_one_line(model_folder, tmp_path, arguments, words, capsys):
     (tmp_path / "gap").write_text("a\n\nb\n")
     (tmp_path / "latin").write_bytes("d\xe9j\xe0".encode("latin-1"))
     (tmp_path / "empty").touch()
+    (tmp_path / "d.npy").mkdir()
     filled = [argument.format(model=model_folder, here=tmp_path) for argument in arguments]
     assert cli.main(filled) == cli.USER_ERROR_EXIT_CODE
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(model_folder, tmp_path, monkeypatch, capsys):
+    content = "\ufeffthe dog.\n".encode()
+    (tmp_path / "marked").write_bytes(content)
+    from_file = said(capsys, "score", model_folder, f"--file={tmp_path / 'marked'}")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
+    assert said(capsys, "score", model_folder) == from_file
+    assert from_file.endswith("\tthe dog.\n")
 
 
 def test_standard_input_is_utf_8_in_every_locale(model_folder, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from tupe_jax.checks import check_fields, from_mapping, one_of
 from tupe_jax.config import POSITION_VARIANTS, Config
+from tupe_jax.config_files import STUDY, require_kind
 from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import FinetuneConfig
@@ -201,19 +202,24 @@ def _with_settings(config: Config, variant: Variant) -> Config:
 
 def ablation_config(values: ConfigDict) -> AblationConfig:
     """The checked config of a study; tasks may be one text, `builtin_nli,builtin_sst`."""
+    require_kind(values, STUDY)
     sections = values.to_dict()
-    downstream = sections["downstream"]
+    downstream = sections.setdefault("downstream", {})
     downstream["tasks"] = [
-        name.strip() for text in downstream["tasks"] for name in str(text).split(",") if name
+        name.strip()
+        for text in downstream.get("tasks", ())
+        for name in str(text).split(",")
+        if name
     ]
     return from_mapping(
         AblationConfig,
         {
             **sections,
             "variants": tuple(
-                from_mapping(Variant, variant, "config.variants") for variant in values.variants
+                from_mapping(Variant, variant, "config.variants")
+                for variant in values.get("variants", ())
             ),
-            "pretrain": from_config_dict(values.pretrain),
+            "pretrain": from_config_dict(values.get("pretrain", ConfigDict())),
         },
         "config",
     )

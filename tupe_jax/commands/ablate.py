@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", default="ablations/paper_table", help="default ablations/paper_table"
-    )
+    parser.add_argument("--config", help="the study: file or name, such as ablations/paper_table")
     parser.add_argument("--workdir", type=Path, help="default: runs/<name of the study>")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="do one share of N")
 
@@ -48,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
     from tupe_jax.training.workdir import open_workdir
 
+    if arguments.config is None:
+        raise UserError("give the study as --config, such as --config=ablations/paper_table")
     keep_freed_memory()
     shard = Shard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)

@@ -26,6 +26,8 @@ def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
     if arguments.out and arguments.out.suffix != ".npy":
         raise UserError(f"--out={arguments.out} must end in .npy; JSON lines go to standard output")
+    if arguments.out and arguments.out.is_dir():
+        raise UserError(f"{arguments.out}: a folder; --out names the .npy file to write")
     if arguments.out and not arguments.out.parent.is_dir():
         raise UserError(f"{arguments.out.parent}: no such folder to write the vectors to")
 
@@ -44,4 +46,5 @@ def run(arguments: argparse.Namespace) -> None:
             np.save(file, vectors_NxD)
     except OSError as error:
         raise writing_failed(f"cannot write {arguments.out}: {error.strerror}", error) from None
-    print(f"{arguments.out}: {len(texts)} vectors of {vectors_NxD.shape[1]} numbers")
+    vectors = f"{len(texts)} vector{'s' * (len(texts) > 1)}"
+    print(f"{arguments.out}: {vectors} of {vectors_NxD.shape[1]} numbers")

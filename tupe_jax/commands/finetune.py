@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.checks import from_mapping
-    from tupe_jax.config_files import load_config
+    from tupe_jax.config_files import FINETUNING, load_config, require_kind
     from tupe_jax.finetune.config import FinetuneConfig
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.task import open_task
@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     keep_freed_memory()
     values = load_config(arguments.config, arguments.overrides)
+    require_kind(values, FINETUNING)
     config = from_mapping(FinetuneConfig, values, "config")
     trials = trials_of(
         arguments.learning_rates or [config.optimizer.peak_learning_rate], arguments.seeds

@@ -11,7 +11,9 @@ from tupe_jax.errors import UserError
 
 def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
-    parser.add_argument("text", nargs="*", help="default: one on each line of standard input")
+    parser.add_argument(
+        "text", nargs="*", default=[], help="default: one on each line of standard input"
+    )
     parser.add_argument("--file", type=Path, help="a file with one text on each line")
     parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
 
@@ -26,10 +28,10 @@ def given_texts(arguments: argparse.Namespace) -> list[str]:
         if sys.stdin.isatty():
             raise UserError("no texts: give them as arguments, as --file, or on standard input")
         if isinstance(sys.stdin, io.TextIOWrapper):  # whatever the locale says
-            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+            sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
         return _lines(sys.stdin, "standard input")
     try:
-        with arguments.file.open(encoding="utf-8") as lines:
+        with arguments.file.open(encoding="utf-8-sig") as lines:
             return _lines(lines, str(arguments.file))
     except OSError as error:
         raise UserError(f"cannot read {arguments.file}: {error.strerror}") from None

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
+from tupe_jax.errors import UserError
 
 if TYPE_CHECKING:
     from tupe_jax.inference.answers import Texts
@@ -27,17 +28,25 @@ def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
     from tupe_jax.inference.answers import Answer
+    from tupe_jax.inference.sentences import named
     from tupe_jax.trained_model import load
 
-    model = load(arguments.checkpoint, arguments.vocabulary)
+    for number, text in enumerate(texts, 1):
+        if text.count("\t") > 1:
+            raise UserError(
+                f"{named(text, number, len(texts))} has several tabs; a pair is two texts with one "
+                "between them"
+            )
     asked: list[Texts] = [_pair_or_text(text) for text in texts]
+    model = load(arguments.checkpoint, arguments.vocabulary)
     for text, answer in zip(texts, model.predict(asked, arguments.head), strict=True):
         if isinstance(answer, Answer):
             values: dict[str, Any] = {"label": answer.label, "probabilities": answer.probabilities}
             shown = str(answer)
         else:
             values, shown = {"score": float(answer)}, f"{answer:.3f}"
-        print(json.dumps({"text": text, **values}) if arguments.json else f"{shown}\t{text}")
+        as_json = json.dumps({"text": text, **values}, ensure_ascii=False)
+        print(as_json if arguments.json else f"{shown}\t{text}")
 
 
 def _pair_or_text(text: str) -> "Texts":

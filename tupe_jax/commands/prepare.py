@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cleaning",
         default="all",
-        help=f"all (default), none, or some of {','.join(CLEANING_STEPS)}",
+        help=f"all (default), none, or some of {', '.join(CLEANING_STEPS)}",
     )
     parser.add_argument("--shards", type=int, help="training shards (default: by size)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: all cores")

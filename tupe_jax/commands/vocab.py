@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cleaning",
         default="all",
-        help=f"all (default), none, or some of {','.join(CLEANING_STEPS)}",
+        help=f"all (default), none, or some of {', '.join(CLEANING_STEPS)}",
     )
     parser.add_argument(
         "--lines",

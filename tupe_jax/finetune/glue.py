@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tupe_jax.checks import from_mapping, one_of
+from tupe_jax.config_files import PROTOCOL, require_kind
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import GlueConfig
 from tupe_jax.finetune.run import FREE
@@ -233,7 +234,9 @@ def read_record(workdir: Path) -> Record:
 
 def glue_config(values: Mapping[str, Any]) -> GlueConfig:
     """The checked config of a protocol; tasks may be written as one text, `cola,rte`."""
-    tasks = [name.strip() for text in values["tasks"] for name in str(text).split(",")]
+    require_kind(values, PROTOCOL)
+    given = values.get("tasks", GlueConfig.tasks)
+    tasks = [name.strip() for text in given for name in str(text).split(",")]
     config = from_mapping(GlueConfig, {**values, "tasks": tasks}, "config")
     for task in config.tasks:
         one_of(task, KNOWN_TASKS, "task in config.tasks")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.data.pairs import Encoder, join
 from tupe_jax.errors import UserError
-from tupe_jax.inference.sentences import batches
+from tupe_jax.inference.sentences import batches, encode_unmasked, named
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import encodings
 
@@ -45,7 +45,10 @@ def head_outputs(
     model: MaskedLM, encoder: Encoder, texts: Sequence[Texts], head: str, length: int
 ) -> NDArray[np.float32]:
     """What a classification head gives for each, [N, C]; cut at `length` tokens, as in training."""
-    rows = [_row(encoder, text, length) for text in texts]
+    rows = [
+        _row(encoder, text, named(text, number, len(texts)), length)
+        for number, text in enumerate(texts, 1)
+    ]
     # Where padding changes numbers, there is as much of it as in training.
     by_padding = any(encoding.row_factor for encoding in encodings(model.config).values())
     graph, state = nnx.split(model)
@@ -55,11 +58,11 @@ def head_outputs(
     return outputs_NxC.astype(np.float32)
 
 
-def _row(encoder: Encoder, text: Texts, length: int) -> NDArray[np.int32]:
-    first, second = (text, None) if isinstance(text, str) else text
-    ids = [encoder.encode(part) for part in (first, second) if part is not None]
+def _row(encoder: Encoder, text: Texts, name: str, length: int) -> NDArray[np.int32]:
+    parts = (text,) if isinstance(text, str) else text
+    ids = [encode_unmasked(encoder, part, name) for part in parts]
     if not all(ids):
-        raise UserError(f"the text {text!r} has no words")
+        raise UserError(f"{name} has no words")
     return np.array(join(encoder, ids[0], ids[1] if len(ids) == 2 else None, length), np.int32)
 
 

@@ -10,14 +10,12 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
+from tupe_jax.checks import whole_number
 from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
-from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
-from tupe_jax.inference.sentences import Row, as_rows, batches, places_of_text
+from tupe_jax.inference.sentences import MASK, Row, as_rows, batches, named, places_of_text
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import longest_input
-
-MASK = SPECIAL_PIECES[MASK_ID]
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,15 @@ def fill_masks(
             f"the vocabulary has {vocabulary.size} pieces but the model "
             f"{model.config.vocab_size}; give the vocabulary the model was trained with"
         )
+    top_k = whole_number(top_k, "top_k")
     if top_k < 1:
         raise UserError(f"top_k={top_k} must be at least 1")
+    for number, text in enumerate(texts, 1):
+        if MASK not in text:
+            raise UserError(
+                f"{named(text, number, len(texts))} has no {MASK}; write {MASK} for each piece to "
+                "be guessed"
+            )
     longest = longest_input(model.config)
     mask_id = vocabulary.special.mask_id
     rows = as_rows(vocabulary, [encode_masked(vocabulary, text) for text in texts], texts, longest)
@@ -169,8 +174,6 @@ def encode_masked(vocabulary: AnyVocabulary, text: str) -> list[int]:
     """The pieces of a text in which each "[MASK]" stands for one piece."""
     # A mask takes the space before it, like a word; to byte-level pieces that would be one.
     first, *others = (part.rstrip() for part in text.split(MASK))
-    if not others:
-        raise UserError(f"no {MASK} in {text!r}; write {MASK} for each piece to be guessed")
     ids = vocabulary.encode(first)
     for part in others:
         ids += [vocabulary.special.mask_id, *_encode_after_word(vocabulary, part)]

@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.pairs import Encoder, join
+from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
 from tupe_jax.model.positions import longest_input
 
 Row = NDArray[np.int32]
 """[CLS] text [SEP], or text [SEP] [CLS]: two tokens more than the text."""
 
+MASK = SPECIAL_PIECES[MASK_ID]
 _SHORTEST = 16
 SIZES = (1, 8, 64)
 """Rows in a batch: a call has the smallest that holds all it was given, else the largest."""
@@ -30,8 +32,32 @@ class Batch(NamedTuple):
 
 def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
     """The row of each."""
-    longest = longest_input(config)
-    return as_rows(encoder, [encoder.encode(text) for text in texts], texts, longest)
+    pieces = [
+        encode_unmasked(encoder, text, named(text, number, len(texts)))
+        for number, text in enumerate(texts, 1)
+    ]
+    return as_rows(encoder, pieces, texts, longest_input(config))
+
+
+def encode_unmasked(encoder: Encoder, text: str, name: str) -> list[int]:
+    """The pieces of a text that has no [MASK], or one that its vocabulary knows as a piece."""
+    ids = encoder.encode(text)
+    if MASK in text and encoder.special.mask_id not in ids:
+        raise UserError(
+            f"{name} has a {MASK}; `fill_mask` guesses it, but here it would be read as letters: "
+            "put a word there"
+        )
+    return ids
+
+
+def named(text: str | tuple[str, ...], number: int, count: int) -> str:
+    """A text or a pair as messages name it: not all of it, and which of several it is."""
+    shown = _shortened(text) if isinstance(text, str) else tuple(map(_shortened, text))
+    return f"the text {shown!r}" + f" (number {number} of {count})" * (count > 1)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def as_rows(
@@ -45,8 +71,7 @@ def as_rows(
     no_words = {special.pad_id, special.cls_id, special.sep_id}
 
     def row(number: int, ids: list[int], text: str) -> Row:
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        which = f"the text {shown!r}" + f" (number {number} of {len(texts)})" * (len(texts) > 1)
+        which = named(text, number, len(texts))
         if no_words.issuperset(ids):
             raise UserError(f"{which} has no words")
         row = np.array(join(encoder, ids, None, len(ids) + 2), np.int32)

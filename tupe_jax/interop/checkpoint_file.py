@@ -122,6 +122,8 @@ def _told(error: Exception) -> str:
     """Torch's reason in one plain line; it likes colours and paragraphs of advice."""
     text = re.sub(r"\x1b\[\d*m", "", str(error)) or type(error).__name__
     refused = re.search(r"GLOBAL (\S+)", text)
-    return (
-        f"it wants to run {refused[1]}, which is not allowed" if refused else text.splitlines()[0]
-    )
+    if refused:
+        return f"it wants to run {refused[1]}, which is not allowed"
+    if text.startswith("Weights only load failed"):  # it goes on to advise loading without care
+        return "it is damaged, or no PyTorch file"
+    return text.splitlines()[0]

@@ -9,6 +9,9 @@ from flax import nnx
 from tupe_jax.model.encoder import Encoder
 from tupe_jax.model.positions import sum_of
 
+SHOWN_POSITIONS = 32
+"""As many as can be told apart in a picture."""
+
 
 @nnx.jit(static_argnames="length")
 def identical_words_LxHxSxS(encoder: Encoder, words_W: jax.Array, length: int) -> jax.Array:

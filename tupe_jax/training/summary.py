@@ -12,9 +12,14 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
-from tupe_jax.inference.masked_words import MASK, fill_masks
+from tupe_jax.inference.masked_words import fill_masks
+from tupe_jax.inference.sentences import MASK
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.position_only import bias_LxHxSxS, identical_words_LxHxSxS
+from tupe_jax.model.position_only import (
+    SHOWN_POSITIONS,
+    bias_LxHxSxS,
+    identical_words_LxHxSxS,
+)
 from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
 from tupe_jax.training.metrics import METRICS_FILE, read_metrics
@@ -22,7 +27,6 @@ from tupe_jax.training.pictures import attention_by_position, loss_curve, positi
 
 LOSS_PICTURE, POSITION_PICTURE = "loss.png", "positions.png"
 EXAMPLES = 5
-SHOWN_POSITIONS = 32
 PROBING_WORDS = 16
 
 
