@@ -180,7 +180,8 @@ def _check_case(tokenizer: Any, folder: Path, kind: Kind, settings: Settings) ->
         silent = settings.values.get("do_lower_case") is None
         raise UserError(
             f"{folder / TOKENIZER} {'lowers' if lowers else 'keeps'} capitals, but in "
-            f"{TOKENIZER_SETTINGS} do_lower_case is {wanted}{' where nothing is said' * silent}"
+            f"{TOKENIZER_SETTINGS} do_lower_case is {wanted}{' where nothing is said' * silent}; "
+            "make them agree"
         )
 
 
