@@ -68,7 +68,8 @@ def learn(variant):
     def loss(params):
         model = nnx.merge(graph, params)
         states = model.encode(jnp.asarray(tokens))
-        classes = model.classification_heads["in_order"](states[: 2 * count])
+        cls = model.cls_BxD(states, tokens)[: 2 * count]
+        classes = model.classification_heads["in_order"](cls)
         letters = model.masked_word_head(states[line, place], model.encoder.word_embedding[...])
         of_letters = cross_entropy(letters, hidden_letter).mean()
         return cross_entropy(classes, in_order).mean() + of_letters

@@ -137,7 +137,8 @@ def _draw_losses(
         )
         axes.plot(step_E, mean_Ex2[:, 1], look.dash, color=look.colour, linewidth=1.6)
         axes.plot(step_E[-1:], mean_Ex2[-1:, 1], **look.marks, markersize=7, clip_on=False)
-        ends[variant] = float(mean_Ex2[-1, 1])
+        if len(mean_Ex2):
+            ends[variant] = float(mean_Ex2[-1, 1])
     axes.set_xlabel("step")
     axes.set_ylabel("validation loss, nats")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
