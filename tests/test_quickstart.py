@@ -24,7 +24,7 @@ from tupe_jax.training.metrics import read_metrics
 __all__ = ["compile_once"]
 
 ROOT = Path(__file__).parents[1]
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 FILLED = {
     "The old doctors [MASK] tired.": {"are", "were"},
     "The old doctor [MASK] tired.": {"is", "was"},
@@ -93,7 +93,7 @@ def test_the_readme_uses_it(workdir, monkeypatch, capsys):
 
 
 def test_pre_training_helps_to_tell_good_sentences_from_bad_ones(workdir, tmp_path):
-    """Measured with these seeds: 64.3 % (62.5 to 65.2) against 53.8 % (50.2 to 55.6)."""
+    """Measured: 65.2 and 65.1 % against 55.5 and 55.6 %; with a third seed 62.5 against 50.2 %."""
     pretrained = load_pretrained(workdir)
     task = open_task("builtin_cola", train_examples=2000, dev_examples=1000)
 
