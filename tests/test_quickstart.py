@@ -22,6 +22,8 @@ from tupe_jax.pretrained import load_pretrained
 from tupe_jax.training.metrics import read_metrics
 
 __all__ = ["compile_once"]
+# A thousand steps: compiled as for users they take two thirds of the time.
+pytestmark = pytest.mark.usefixtures("optimised")
 
 ROOT = Path(__file__).parents[1]
 SEEDS = (0, 1)

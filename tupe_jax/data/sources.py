@@ -7,6 +7,7 @@ split is read).
 """
 
 import abc
+import functools
 import hashlib
 import math
 import os
@@ -184,7 +185,7 @@ class Builtin(DocumentSource):
 
     def __init__(self, documents: int, seed: int):
         self._documents, self._seed = documents, seed
-        sample = [self._text(number) for number in range(min(documents, 32))]
+        sample = [_builtin_text(seed, number) for number in range(min(documents, 32))]
         super().__init__(
             spec=f"builtin:{documents}",
             text_bytes=documents * sum(map(len, sample)) // len(sample),
@@ -197,16 +198,19 @@ class Builtin(DocumentSource):
         last = self._documents * (index + 1) // count
 
         def generate(numbers: Any) -> Any:
-            return strings([self._text(int(number)) for number in numbers])
+            return strings([_builtin_text(self._seed, int(number)) for number in numbers])
 
         batches = tf.data.Dataset.range(first, last).batch(DOCUMENTS_AT_ONCE)
         return batches.map(
             lambda numbers: tf.ensure_shape(call(generate, [numbers], tf.string), [None])
         ).unbatch()
 
-    def _text(self, number: int) -> str:
-        sentences = builtin.document(self._seed, number).sentences
-        return "\n".join(sentence.text for sentence in sentences)
+
+# Remembered, since a corpus is read three times: for the vocabulary, to train and to validate.
+@functools.lru_cache(maxsize=BUILTIN_DOCUMENTS)
+def _builtin_text(seed: int, number: int) -> str:
+    sentences = builtin.document(seed, number).sentences
+    return "\n".join(sentence.text for sentence in sentences)
 
 
 def _size_and_time(file: str) -> tuple[int, int]:
