@@ -56,6 +56,7 @@ def test_every_run_leaves_all_that_was_measured(finished):
         assert [step for step, _ in record.validation] == [2, 4]
         assert 4 < record.final_loss < 7  # log 300 is 5.7
         assert record.parameters > PIECES * 16
+        assert record.judged_on.keys() == {"builtin_nli", "probes"}
         assert record.matrices_LxHxNxN.shape == (1, 2, 12, 12)
         assert [len(heads) for heads in record.by_head["locality"]] == [2]
         assert record.scores["builtin_nli"].metric == "accuracy"

@@ -12,12 +12,15 @@ from tests.ablation.studies import record_of, small_study
 from tupe_jax.ablation import perform, shared_data
 from tupe_jax.ablation.alone import alone
 from tupe_jax.ablation.collect import collect
+from tupe_jax.ablation.judged_on import digests
 from tupe_jax.ablation.plan import EVERYTHING, RunKey, Unit
 from tupe_jax.ablation.record import write_record
 from tupe_jax.ablation.run import begin, run_shard
 from tupe_jax.ablation.table import markdown
 from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.finetune.glue import Shard
+from tupe_jax.finetune.task import open_task
+from tupe_jax.lab.inference_pairs import builtin_pairs
 from tupe_jax.training.loop import DivergedError
 
 LOSSES = {
@@ -198,6 +201,31 @@ def test_a_record_of_other_text_is_named(tmp_path):
     write_record(record_of(lab.config, key, data="another"), tmp_path / key.folder)
     with pytest.raises(UserError, match=r"bert_a/seed1-lr0.001 was trained on other text"):
         collect(lab.config, tmp_path)
+
+
+def test_a_record_that_was_judged_on_other_examples_is_named(tmp_path):
+    lab = Lab(small_study(), tmp_path)
+    lab.run()
+    key = RunKey("bert_a", 1, 1e-3)
+    other = {"builtin_sst": "another"}
+    write_record(record_of(lab.config, key, judged_on=other), tmp_path / key.folder)
+    with pytest.raises(
+        UserError, match=r"seed1-lr0.001 was judged on other examples of builtin_sst than those of"
+    ):
+        collect(lab.config, tmp_path)
+
+
+def test_one_word_of_one_example_is_another_data_set():
+    task = open_task("builtin_cola", train_examples=4, dev_examples=4)
+    pairs = builtin_pairs("test", 2)
+    before = digests({"cola": task}, pairs)
+    assert before == digests({"cola": replace(task)}, list(pairs))
+    changed = replace(task.train[2], sentence1=f"{task.train[2].sentence1} Indeed.")
+    after = digests({"cola": replace(task, train=[*task.train[:2], changed, task.train[3]])}, pairs)
+    assert after["probes"] == before["probes"]
+    assert after["cola"] != before["cola"]
+    assert digests({}, pairs[:1]) != {"probes": before["probes"]}
+    assert digests({}, []) == {}
 
 
 def data_in(workdir):

@@ -65,6 +65,9 @@ def collect(config: AblationConfig, workdir: Path) -> Collected:
             runs[unit.variant][unit.seed] = record
     if found:
         check_trained_on(found[0].data, workdir / key_of_record(found[0]).folder, found, workdir)
+    if measured := [record for record in found if record.is_measured]:
+        first = workdir / key_of_record(measured[0]).folder
+        check_judged_on(measured[0].judged_on, f"those of {first}", measured, workdir)
     return Collected(config, runs, tuning, tuple(missing))
 
 
@@ -129,4 +132,18 @@ def check_trained_on(data: str, where: Path, records: Sequence[RunRecord], workd
             raise UserError(
                 f"{workdir / key_of_record(record).folder} was trained on other text or another "
                 f"vocabulary than {where}; copies of a work directory must read the same files"
+            )
+
+
+def check_judged_on(
+    judged_on: Mapping[str, str], those: str, records: Sequence[RunRecord], workdir: Path
+) -> None:
+    """Refuse measured records of other examples than those with these digests."""
+    for record in records:
+        if record.is_measured and record.judged_on != judged_on:
+            differing = dict(record.judged_on.items() ^ judged_on.items())
+            raise UserError(
+                f"{workdir / key_of_record(record).folder} was judged on other examples of "
+                f"{', '.join(sorted(differing))} than {those}; copies of a work directory must "
+                "read the same files"
             )

@@ -12,9 +12,16 @@ import jax
 from flax import nnx
 
 from tupe_jax.ablation.alone import alone
-from tupe_jax.ablation.collect import check_trained_on, collect, read_run, run_settings
+from tupe_jax.ablation.collect import (
+    check_judged_on,
+    check_trained_on,
+    collect,
+    read_run,
+    run_settings,
+)
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
+from tupe_jax.ablation.judged_on import digests
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.ablation.plan import RunKey
 from tupe_jax.ablation.record import ProbeScore, RunRecord
@@ -70,6 +77,7 @@ class Performer:
             record,
             scores={task: result.score for task, result in tuned.items()},
             probes=self._probe(tuned),
+            judged_on=digests(self.tasks, self.pairs),
             **found,
         )
 
@@ -114,6 +122,7 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
     data = make_shared_data(config.pretrain, workdir)
     there = collect(config, workdir).records
     check_trained_on(data.digest(), data.rows, there, workdir)
+    check_judged_on(digests(tasks, pairs), "those that are here now", there, workdir)
     return Performer(config, workdir, data, tasks, pairs, stop)
 
 

@@ -79,6 +79,8 @@ class RunRecord:
     """The kind of every head, by layer, then head."""
     scores: Mapping[str, TaskScore] = field(default_factory=dict)
     """By task."""
+    judged_on: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the examples of every task, and of those that the probes change."""
     probes: Mapping[str, ProbeScore] = field(default_factory=dict)
     """By probe, of the model that was fine-tuned on the probed task."""
     pairs: Mapping[str, PairScore] = field(default_factory=dict)
