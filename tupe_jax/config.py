@@ -36,14 +36,16 @@ class PositionConfig:
     decay_left: float = 0.5
     decay_right: float = 0.5
     """w of the attenuated encodings towards earlier and later words; unequal breaks symmetry."""
+    attenuation_gain: float = 1.0
+    """What they are multiplied by. With 1, as published, no bias is larger than 1."""
 
     def __post_init__(self) -> None:
         check_fields(self, "position")
         require_positive(self, "position", "max_length", "relative_bins", "max_distance")
-        for name in ("decay_left", "decay_right"):
+        for name in ("decay_left", "decay_right", "attenuation_gain"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UserError(
-                    f"position.{name}={getattr(self, name)} must be 0 (no decay) or a larger number"
+                    f"position.{name}={getattr(self, name)} must be 0 (none) or a larger number"
                 )
 
 
@@ -349,7 +351,7 @@ POSITION_VARIANTS: Mapping[str, PositionConfig] = {
 
 def position_name(position: PositionConfig) -> str:
     """Its name in tables, or the settings that make it up."""
-    grid = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
+    grid = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
     for name, known in POSITION_VARIANTS.items():
         if all(getattr(position, part) == getattr(known, part) for part in grid):
             return name

@@ -13,7 +13,9 @@ paper      the paper's models and protocol on GLUE; six pre-trainings of base, e
            host of 8 H100 (counted FLOPs at 40 % of the peak, not measured). One that a pod makes
            is taken as it is: `tupe pretrain` with the same settings, its work directory being
            runs/<variant>/seed0-lr0.0001/pretrain in that of the study.
-           Expected, from the paper: GLUE averages 82.96, 83.66, 83.64, 83.81, 84.47, 85.04.
+           Expected, from the paper: GLUE averages 82.96, 83.66, 83.64, 83.81, 84.47, 85.04; the
+           table has each task by itself, MNLI matched, and `tupe glue` the paper's nine numbers
+           and their average, of the same pre-trained models.
 """
 
 from ml_collections import ConfigDict

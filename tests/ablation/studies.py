@@ -47,7 +47,7 @@ def record_of(config, key, *, loss=3.0, is_tuning=False, **changes):
     """What a run may have left."""
     measured = {
         "measures": {"locality": 0.25, "symmetry": 0.5, "mirror_symmetry": 0.75},
-        "by_head": {"locality": ((0.125, 0.375),)},
+        "by_head": {"locality": ((0.125, 0.375),), "mirror_symmetry": ((0.0, 0.25),)},
         "kinds": (("local", "broad"),),
         "scores": {"builtin_sst": TaskScore("accuracy", best=0.75, last=0.5)},
         "probes": {"Random": ProbeScore(0.5, -0.25, -0.375, -0.125, rows=40)},

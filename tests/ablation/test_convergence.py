@@ -33,6 +33,7 @@ def test_a_curve_that_begins_below_the_goal_counts_with_its_first_evaluation():
 
 def test_losses_that_are_not_finite_are_no_way_down():
     assert first_crossing([(100, math.inf), (200, 4.0)], 5.0) == 200
+    assert first_crossing([(100, 6.0), (200, math.inf), (300, 4.0)], 5.0) == 300
     assert first_crossing([(100, 6.0), (200, math.nan)], 5.0) is None
     assert first_crossing([(100, 6.0), (200, 5.0)], math.inf) is None
 
@@ -51,11 +52,6 @@ def test_twice_as_steep_is_twice_as_fast():
     assert result.interval == pytest.approx((2.0, 2.0))
 
 
-def test_seeds_that_agree_have_an_interval_of_no_width():
-    result = speed_up([falling(0.004)] * 2, [falling(0.002)] * 2)
-    assert result.interval == pytest.approx((2.0, 2.0))
-
-
 def test_being_there_at_the_first_evaluation_is_a_bound_without_interval():
     early = [(100, 7.0), (1000, 3.0)]
     result = speed_up([early] * 2, [falling(0.002)] * 2)
@@ -69,9 +65,25 @@ def test_a_slower_variant_has_no_ratio_below_1():
     assert speed_up([falling(0.0019)] * 2, [falling(0.002)] * 2).ratio is None
 
 
+def test_an_other_that_was_as_good_before_its_end_can_be_the_faster_one():
+    overfitted = [(0, 10.0), (500, 5.0), (1000, 6.0)]
+    result = speed_up([[(0, 10.0), (800, 6.0), (1000, 2.0)]] * 2, [overfitted] * 2)
+    assert result.ratio == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("mine", [[(100, 5.7), (200, 5.0)], [(100, 6.0), (200, 5.0)]])
+def test_an_other_that_never_moved_from_its_goal_gives_no_ratio(mine):
+    plateau = [(100, 5.8), (200, 5.8), (300, 5.8)]
+    result = speed_up([mine] * 2, [plateau] * 2)
+    assert result.has_goal
+    assert len(result.reached) == 2
+    assert (result.goal_steps, result.ratio, result.interval) == (None, None, None)
+
+
 def test_an_other_that_diverged_before_it_was_evaluated_sets_no_goal():
     result = speed_up([falling(0.004)] * 2, [falling(0.002), [(1, math.inf)]])
     assert (result.goal, result.steps, result.ratio) == (math.inf, (None, None), None)
+    assert not result.has_goal
 
 
 def test_a_variant_whose_seeds_are_equal_is_as_fast_as_itself():

@@ -179,6 +179,15 @@ def test_steps_to_a_goal_that_is_out_of_reach_are_no_number():
     assert page.words[at - 2 : at] == ["BERT-R", "never"]
 
 
+def test_without_the_first_variant_nothing_else_takes_its_place():
+    collected = collected_of(study_config(SIX[:3], seeds=(0, 1)))
+    first = collected.config.variants[0].name
+    runs = {name: {} if name == first else records for name, records in collected.runs.items()}
+    page = Page(html_report(replace(collected, runs=runs), COMMAND))
+    assert "loss" in page.ids
+    assert "convergence" not in page.ids
+
+
 def test_variants_look_different():
     looks = looks_of([f"v{i}" for i in range(21)]).values()
     assert len({(look.colour, look.dash) for look in looks}) == 21

@@ -136,6 +136,24 @@ def test_mirror_symmetry_sees_what_the_published_symmetry_does_not():
     assert 0.1 < mirror_symmetry(skewed) < 0.5
 
 
+def test_what_float32_rounds_off_is_no_asymmetry():
+    """Ranks would otherwise tell apart two encodings that are both wholly symmetric."""
+    for decay in (0.02, 2.0):
+        exact = matrices.attenuated(63, left=decay, right=decay)
+        rounded = exact.astype(np.float32) * (1 + np.float32(2e-7) * np.sign(np.arange(63) - 31))
+        assert mirror_symmetry(rounded.astype(np.float32)) == 1
+        assert mirror_symmetry(exact.astype(np.float32) * (1 + 1e-4 * (np.arange(63) > 31))) < 1
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if name != "effective_rank"])
+def test_a_matrix_that_is_not_finite_has_no_number(name):
+    batch = np.stack([matrices.uniform(5), np.full((5, 5), np.nan)])
+    for of in (batch, jnp.asarray(batch)):
+        fine, broken = np.asarray(METRICS[name].batched(of))
+        assert np.isfinite(fine)
+        assert np.isnan(broken)
+
+
 def test_direction_tells_the_side():
     assert direction(matrices.previous_token(20)) == -1
     assert direction(matrices.next_token(20)) == 1

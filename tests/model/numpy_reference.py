@@ -56,9 +56,9 @@ def alibi_bias(heads, length):
     return np.array([over_pairs(length, lambda i, j, m=m: -m * abs(i - j)) for m in slopes])
 
 
-def attenuated_bias(heads, length, left, right):
+def attenuated_bias(heads, length, left, right, gain):
     kernel = over_pairs(length, lambda i, j: math.exp(-(left if j < i else right) * (j - i) ** 2))
-    return np.array([kernel / kernel.sum(1, keepdims=True)] * heads)
+    return np.array([gain * kernel / kernel.sum(1, keepdims=True)] * heads)
 
 
 def attenuated_table_bias(table, heads, length, longest):
@@ -147,7 +147,11 @@ def logits(position, q, k, shared, own, heads):
         ),
         "alibi": lambda: alibi_bias(heads, length),
         "attenuated": lambda: attenuated_bias(
-            heads, length, position.decay_left, position.decay_right
+            heads,
+            length,
+            position.decay_left,
+            position.decay_right,
+            position.attenuation_gain,
         ),
         "attenuated_layer": lambda: attenuated_table_bias(
             own_relative["table"], heads, length, position.max_length

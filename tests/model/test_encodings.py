@@ -31,7 +31,13 @@ from tupe_jax.model.positions.relative import alibi_slopes
 GIVES_BIAS = {"untied", "t5", "alibi", "attenuated", "attenuated_layer", "attenuated_layer_head"}
 COMBINATIONS = [
     # A decay to the left of its own, so that asymmetric tables are combined, too.
-    PositionConfig(absolute, relative, bool({absolute, relative} & GIVES_BIAS), decay_left=0.2)
+    PositionConfig(
+        absolute,
+        relative,
+        bool({absolute, relative} & GIVES_BIAS),
+        decay_left=0.2,
+        attenuation_gain=3.0,
+    )
     for absolute, relative in itertools.product(ABSOLUTE, RELATIVE)
 ]
 
@@ -99,7 +105,7 @@ def test_unequal_decay_breaks_symmetry_of_learnable_tables_too():
 @pytest.mark.parametrize("decay_left", [0.5, 0.2])
 @pytest.mark.parametrize("variant", ["attenuated_layer", "attenuated_layer_head"])
 def test_learnable_tables_start_as_the_fixed_encoding(variant, decay_left):
-    learnable = with_position(small_config(variant), decay_left=decay_left)
+    learnable = with_position(small_config(variant), decay_left=decay_left, attenuation_gain=2.0)
     fixed = with_position(learnable, relative="attenuated")
     middle = 10  # far from both borders
     biases = [

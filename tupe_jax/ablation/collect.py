@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.convergence import SpeedUp, speed_up
 from tupe_jax.ablation.plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.ablation.record import RECORD_FILE, Curve, RunRecord, read_record
 from tupe_jax.errors import UserError
@@ -16,6 +17,7 @@ FREE = (
     *(f"pretrain.{name}" for name in FREE_IN_PRETRAINING if name != "eval."),
     *(f"downstream.{name}" for name in FREE_IN_FINETUNING),
     "downstream.data_dir",
+    "measure.probe_file",
 )
 """What may differ when a study is gone on with: where, not what."""
 
@@ -46,6 +48,23 @@ class Collected:
             for name, runs in self.runs.items()
         }
         return {name: curves for name, curves in found.items() if curves}
+
+    @property
+    def first(self) -> str:
+        """The variant that the others are compared with."""
+        return self.config.variants[0].name
+
+    @property
+    def to_first(self) -> dict[str, SpeedUp]:
+        """How soon each other variant is where the first one ends; empty while that is not there.
+
+        A work directory of one shard may be without it.
+        """
+        curves = self.curves
+        if self.first not in curves:
+            return {}
+        others = (name for name in curves if name != self.first)
+        return {name: speed_up(curves[name], curves[self.first]) for name in others}
 
 
 def collect(config: AblationConfig, workdir: Path) -> Collected:

@@ -20,7 +20,7 @@ from tupe_jax.recipes import from_config_dict, to_config_dict
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
 """What variants may not differ in: they read the same rows, and the study says how."""
-ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right")
+ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
 
 
 @dataclass(frozen=True)

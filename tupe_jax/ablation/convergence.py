@@ -4,7 +4,8 @@
     steps     for each seed of the first: where its curve, straight between evaluations and not
               smoothed, is at the goal for the first time
     speed-up  the steps at which the other's own mean curve first is at the goal (its last ones,
-              unless it had been as good before), over the geometric mean of those
+              unless it had been as good before), over the geometric mean of those; none if the
+              other was there when it was first evaluated, for then nobody knows since when
 
 A seed that never reaches the goal has no steps, and then there is no speed-up either: a mean over
 the others would flatter. A curve that is below the goal at its first evaluation counts with that
@@ -12,10 +13,10 @@ one's step, and the speed-up is a bound: at least that much. Noise makes a first
 validation on the same rows each time leaves little of it. Steps are not seconds: what a step costs
 is another question.
 
-A variant that is slower ends, with the same steps, above the goal: a ratio below 1 cannot be seen,
-and one near 1 is there only where every seed happened to be good enough. "Not all" seeds at the
-goal means that the two are not told apart, or that the first is worse. A seed that diverged never
-reaches a goal and sets none.
+A variant that is slower ends, with the same steps, above the goal: a ratio below 1 is not seen
+(unless the other had been as good before its end), and one near 1 is there only where every seed
+happened to be good enough. "Not all" seeds at the goal means that the two are not told apart, or
+that the first is worse. A seed that diverged never reaches a goal, and its variant sets none.
 
 The interval of 95 % is of the geometric mean over all seeds that might have been drawn, on either
 side: Welch's t-interval of the logarithms. Seeds of the first vary the crossing at the goal; seeds
@@ -38,7 +39,7 @@ class SpeedUp:
     goal: float
     """Nats; not finite if a seed of the other diverged, and then nothing is reached."""
     goal_steps: float | None
-    """What the other needed itself."""
+    """What the other needed itself; None if there is no goal, or if it was there from the start."""
     steps: tuple[float | None, ...]
     """By seed; None: never reached."""
     interval: tuple[float, float] | None
@@ -46,6 +47,10 @@ class SpeedUp:
     the final loss of some seed of the other, or is there at its first evaluation."""
     is_bound: bool
     """The ratio is at least what it says: a seed was at the goal when it was first evaluated."""
+
+    @property
+    def has_goal(self) -> bool:
+        return math.isfinite(self.goal)
 
     @property
     def reached(self) -> tuple[float, ...]:
@@ -75,7 +80,8 @@ def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedU
         return SpeedUp(math.inf, None, (None,) * len(mine), None, is_bound=False)
     last_step, goal = their_mean_Ex2[-1]
     finals = [float(curve_Ex2[curve_Ex2[:, 0] == last_step, 1][0]) for curve_Ex2 in theirs]
-    goal_steps = first_crossing(their_mean_Ex2, goal)
+    at_once = _begins_at(their_mean_Ex2, goal)
+    goal_steps = None if at_once else first_crossing(their_mean_Ex2, goal)
     steps = tuple(first_crossing(curve_Ex2, goal) for curve_Ex2 in mine)
     is_bound = any(_begins_at(curve_Ex2, goal) for curve_Ex2 in mine)
     interval = None if goal_steps is None else _interval(mine, goal, finals, goal_steps)
@@ -85,15 +91,14 @@ def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedU
 def first_crossing(curve: ArrayLike, goal: float) -> float | None:
     """The step at which a curve is down at the goal for the first time, at least 1."""
     curve_Ex2: NDArray[np.float64] = np.asarray(curve, np.float64)
-    # No straight line leads down from a loss that is not finite.
-    finite_Fx2 = curve_Ex2[np.isfinite(curve_Ex2[:, 1])]
-    there = np.flatnonzero(finite_Fx2[:, 1] <= goal)
+    there = np.flatnonzero(curve_Ex2[:, 1] <= goal)
     if not math.isfinite(goal) or not len(there):
         return None
     at = int(there[0])
-    step, loss = finite_Fx2[at]
-    if at > 0:
-        step_before, loss_before = finite_Fx2[at - 1]
+    step, loss = curve_Ex2[at]
+    # No straight line leads down from a loss that is not finite.
+    if at > 0 and np.isfinite(curve_Ex2[at - 1, 1]):
+        step_before, loss_before = curve_Ex2[at - 1]
         step -= (step - step_before) * (goal - loss) / (loss_before - loss)
     return max(1.0, float(step))  # an evaluation before training would make ratios infinite
 

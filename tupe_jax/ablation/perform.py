@@ -63,7 +63,7 @@ class Performer:
     def _do(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
         jax.clear_caches()  # programs of the run before, which would only fill the memory
         record = read_run(self.config, self.workdir, key) or self._pretrain(key)
-        if record is None or record.diverged or is_tuning:
+        if record is None or record.diverged or record.is_measured or is_tuning:
             return record
         folder = self.workdir / key.folder
         pretrained = load_pretrained(folder / PRETRAIN_FOLDER)

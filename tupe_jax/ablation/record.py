@@ -72,7 +72,7 @@ class RunRecord:
     diverged: bool = False
     """Loss or gradient were not finite: training was given up, and nothing was measured."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """Every metric of attention among identical words, the mean over layers and heads."""
+    """Every metric of attention among identical words, of the mean matrix of layers and heads."""
     by_head: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
     """Every metric of every head, by layer, then head."""
     kinds: tuple[tuple[str, ...], ...] = ()
@@ -86,6 +86,11 @@ class RunRecord:
     pairs: Mapping[str, PairScore] = field(default_factory=dict)
     """By phenomenon; `all` is all of them."""
     matrices_LxHxNxN: Matrices | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def of_heads(self) -> dict[str, float]:
+        """Every metric, the mean over all heads of what each has by itself."""
+        return {name: float(np.mean(values)) for name, values in self.by_head.items()}
 
     @property
     def is_measured(self) -> bool:

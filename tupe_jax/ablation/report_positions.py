@@ -20,7 +20,7 @@ from tupe_jax.ablation.page import (
 )
 from tupe_jax.ablation.plots import attention_scale, head_matrices, scale_of, scatter
 from tupe_jax.ablation.record import RunRecord
-from tupe_jax.ablation.table import SHOWN_MEASURES
+from tupe_jax.ablation.table import SHOWN_MEASURES, Value
 from tupe_jax.lab.head_kinds import KINDS
 
 Score = Callable[[RunRecord], float]
@@ -84,25 +84,28 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
     of_overall = "mean of tasks" if len(tasks) > 1 else tasks[0]
     runs = [record for records in scored.values() for record in records]
 
-    def correlation(measure: str, score: Score) -> RankCorrelation:
-        x, y = [record.measures[measure] for record in runs], list(map(score, runs))
+    def correlation(measure: Value, score: Score) -> RankCorrelation:
+        x, y = [_number(measure, record) for record in runs], list(map(score, runs))
         return rank_correlation(x, y, [record.variant for record in runs])
+
+    def correlations(score: Score) -> list[list[str]]:
+        return [[name, *_cells(correlation(m, score))] for name, m in SHOWN_MEASURES.items()]
 
     drawn = [
         figure(
             scatter(
                 {
-                    name: [(record.measures[measure], overall(record)) for record in records]
-                    for name, records in scored.items()
+                    variant: [(_number(measure, record), overall(record)) for record in records]
+                    for variant, records in scored.items()
                 },
                 finished.looks,
-                f"{measure}-score",
-                _spoken(measure),
-                f"{of_overall}, %",
+                f"{name.replace(' ', '-')}-score",
+                name,
+                f"{of_overall}, x 100",
             ),
             _caption(correlation(measure, overall)),
         )
-        for measure in SHOWN_MEASURES
+        for name, measure in SHOWN_MEASURES.items()
     ]
     header = ["measure", "over variants", "95 %", "as strong by chance", "over runs", "95 %"]
     yield Section(
@@ -110,34 +113,36 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
         "Locality and symmetry against downstream score",
         [
             how_to_read(
-                "Locality and symmetry are those of the mean matrix over layers and heads "
-                "(symmetry as published does not see one-sidedness; mirror symmetry does). A large "
+                "Locality and symmetry are those of the mean matrix over layers and heads. "
+                "Symmetry as published does not see one-sidedness; mirror symmetry does, and is "
+                "the mean of every head's own, for sides cancel in a mean matrix. A large "
                 "marker is a variant, a small dot a run. Spearman's correlation asks only whether "
                 "the orders agree: 1 if they do, -1 if one is the other reversed."
             ),
             finished.legend("structure"),
             cards(drawn),
-            table(header, [[_spoken(m), *_cells(correlation(m, overall))] for m in SHOWN_MEASURES]),
+            table(header, correlations(overall)),
             *(
-                folded(
-                    f"With {task} alone",
-                    table(
-                        header,
-                        [[_spoken(m), *_cells(correlation(m, score))] for m in SHOWN_MEASURES],
-                    ),
-                )
+                folded(f"With {task} alone", table(header, correlations(score)))
                 for task, score in by_task.items()
                 if len(tasks) > 1
             ),
             not_shown(
                 "That one causes the other: variants differ in more than this. Intervals resample "
                 "variants with all their runs, since runs of one variant are nearly copies of one "
-                "another; with few variants they are wide. “By chance” is the share of all "
-                "pairings of variants and scores that look at least as related; of many "
-                "correlations, some look strong by luck."
+                "another; with few variants they are wide. “By chance” is the share of "
+                "pairings of variants and scores that look at least as related (of all, or with "
+                "more than seven variants of 10,000 random ones); of many correlations, some look "
+                "strong by luck."
             ),
         ],
     )
+
+
+def _number(measure: Value, record: RunRecord) -> float:
+    number = measure(record)
+    assert number is not None, "a run that was measured has all of them"
+    return number
 
 
 def _score_of(task: str) -> Score:
@@ -174,7 +179,3 @@ def _share(by_chance: float | None) -> str:
 
 def _range(interval: tuple[float, float]) -> str:
     return f"{interval[0]:.2f} to {interval[1]:.2f}"
-
-
-def _spoken(measure: str) -> str:
-    return measure.replace("_", " ")

@@ -1,6 +1,5 @@
 """Of the report: how the validation loss falls, and how much sooner for some."""
 
-import math
 import statistics
 from collections.abc import Iterator
 
@@ -56,6 +55,9 @@ def losses(finished: Finished) -> Iterator[Section]:
                  f"More than the luck of {seeds} seeds; nor")
                 + " what more steps, a larger model or other text would change. A shorter run is "
                 "not the beginning of a longer one, whose learning rate falls later."
+                + (" The learning rate was chosen by the first seed's loss, which is among those "
+                   "shown: a little in favour of all."
+                   if len(finished.config.learning_rates) > 1 else "")
             ),
         ],
     )  # fmt: skip
@@ -63,14 +65,12 @@ def losses(finished: Finished) -> Iterator[Section]:
 
 def convergence(collected: Collected) -> Iterator[Section]:
     """Steps to the first variant's final loss, and everyone's to everyone's."""
-    curves = collected.curves
-    if len(curves) < 2:
+    curves, first, to_first = collected.curves, collected.first, collected.to_first
+    if not to_first:
         return
-    first, *others = curves
-    to_first = {name: speed_up(curves[name], curves[first]) for name in others}
     goal = next(iter(to_first.values()))
     own = "" if goal.goal_steps is None else f", where it was itself after {goal.goal_steps:,.0f}"
-    at = f"{goal.goal:.3f} nats, " if math.isfinite(goal.goal) else ""
+    at = f"{goal.goal:.3f} nats, " if goal.has_goal else ""
     everyone = [
         [name, *("·" if name == other else _ratio(speed_up(of, curves[other])) for other in curves)]
         for name, of in curves.items()
@@ -83,14 +83,15 @@ def convergence(collected: Collected) -> Iterator[Section]:
                 f"How many steps it takes to reach {at}the mean final validation loss "
                 f"of {first}, the study's first variant{own}. The curve of each seed, "
                 "straight between evaluations and not smoothed, is followed until it is there for "
-                "the first time. The speed-up is a ratio of steps (geometric mean over seeds); its "
+                "the first time. Means are geometric. The speed-up is a ratio of mean steps; its "
                 "interval of 95 % is Welch's of the logarithms and counts the seeds of both "
                 "variants. There is none with one seed, nor if a seed misses the final loss of a "
-                f"seed of {first} or is there when it is first evaluated. A seed that diverged "
-                "never gets there, and sets no goal."
+                f"seed of {first} or is there when it is first evaluated; and no ratio if {first} "
+                "itself was there when it was first evaluated. A seed that diverged never gets "
+                "there, and its variant sets no goal."
             ),
             table(
-                ["variant", "speed-up", "95 %", "steps, mean", "fewest to most", "seeds there"],
+                ["variant", "speed-up", "95 %", "mean steps", "fewest to most", "seeds there"],
                 [[name, *_cells(result)] for name, result in to_first.items()],
             ),
             folded(
@@ -103,8 +104,9 @@ def convergence(collected: Collected) -> Iterator[Section]:
                 table(["", *curves], everyone),
             ),
             not_shown(
-                "That a variant is slower: it ends above the goal, so a ratio below 1 cannot be "
-                "seen, and one near 1 is shown only where all seeds happened to be good enough; "
+                "That a variant is slower: it ends above the goal, so a ratio below 1 is not seen "
+                "(unless the other was as good before its end), and one near 1 is shown only where "
+                "all seeds happened to be good enough; "
                 "read “not all” as not told apart. Nor seconds: a step of one variant may cost "
                 "more than one of another. Nor how soon a run made to end at the goal would get "
                 "there; its learning rate would have fallen by then, so probably sooner. Where the "
@@ -118,7 +120,7 @@ def _cells(result: SpeedUp) -> list[str]:
     reached, interval = result.reached, result.interval
     count = f"{len(reached)} of {len(result.steps)}"
     if not reached:
-        return ["never", "", "", "", count]
+        return [_ratio(result), "", "", "", count]
     most = "at most " if result.is_bound else ""
     of_those = " of those" if len(reached) < len(result.steps) else ""
     return [
@@ -131,6 +133,10 @@ def _cells(result: SpeedUp) -> list[str]:
 
 
 def _ratio(result: SpeedUp) -> str:
-    if result.ratio is None:
+    if not result.has_goal:
+        return "no goal"
+    if len(result.reached) < len(result.steps):
         return "not all" if result.reached else "never"
+    if result.ratio is None:
+        return "no ratio"
     return f"{'at least ' if result.is_bound else ''}{result.ratio:.2f}x"

@@ -81,6 +81,8 @@ def _waits_for(config: AblationConfig, workdir: Path, waiting: Sequence[Unit]) -
         for key in tuning_runs(config, variant)
         if read_run(config, workdir, key) is None
     ]
+    if not missing:
+        return "other shards have chosen the learning rates meanwhile: start this again"
     return (
         f"learning rates are chosen when other shards have finished {'; '.join(missing)}: run "
         "those (or copy their folders here), then start this again"

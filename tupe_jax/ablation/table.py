@@ -4,16 +4,36 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tupe_jax.ablation.collect import Collected
-from tupe_jax.ablation.convergence import SpeedUp, speed_up
+from tupe_jax.ablation.convergence import SpeedUp, first_crossing
 from tupe_jax.ablation.plan import best_rate
-from tupe_jax.ablation.record import Curve, RunRecord
+from tupe_jax.ablation.record import RunRecord
 
-NOTHING, UNFINISHED = "-", "*"
-SHOWN_MEASURES = ("locality", "symmetry", "mirror_symmetry")
+NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
+PERCENTAGES = {"accuracy", "f1"}
+"""Of other metrics (Matthews' correlation, Pearson's) a hundredth is no percent."""
+
+Value = Callable[[RunRecord], float | None]
+
+
+def _of_mean_matrix(measure: str) -> Value:
+    return lambda record: record.measures.get(measure)
+
+
+def _mean_of_heads(measure: str) -> Value:
+    return lambda record: record.of_heads.get(measure)
+
+
+SHOWN_MEASURES: dict[str, Value] = {
+    "locality": _of_mean_matrix("locality"),
+    "symmetry": _of_mean_matrix("symmetry"),
+    # A head to the left and one to the right are lost in a mean matrix.
+    "mirror symmetry of heads": _mean_of_heads("mirror_symmetry"),
+}
+"""As the second paper takes its two, and one that sees the sides."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +41,7 @@ class Column:
     """A number of every run, and how it is written."""
 
     title: str
-    value: Callable[[RunRecord], float | None]
+    value: Value
     digits: int
     scale: float = 1.0
 
@@ -30,20 +50,20 @@ def columns_of(collected: Collected) -> list[Column]:
     """What the study measures."""
     config = collected.config
     columns = [Column("validation loss, nats", lambda r: r.final_loss, 3)]
-    columns += [_score_column(task) for task in config.downstream.tasks]
-    columns += [_measure_column(name) for name in SHOWN_MEASURES]
+    columns += [_score_column(task, collected) for task in config.downstream.tasks]
+    columns += [Column(name, value, 3) for name, value in SHOWN_MEASURES.items()]
     if config.measure.minimal_pairs:
         columns.append(Column("minimal pairs, %", _all_pairs, 1, 100))
     probes = dict.fromkeys(name for record in _runs(collected) for name in record.probes)
     return columns + [_probe_column(name) for name in probes]
 
 
-def _score_column(task: str) -> Column:
-    return Column(f"{task}, %", lambda r: r.scores[task].best if task in r.scores else None, 1, 100)
-
-
-def _measure_column(name: str) -> Column:
-    return Column(name.replace("_", " "), lambda r: r.measures.get(name), 3)
+def _score_column(task: str, collected: Collected) -> Column:
+    metrics = {record.scores[task].metric for record in _runs(collected) if task in record.scores}
+    unit = "%" if metrics <= PERCENTAGES else f"100 x {metrics.pop()}"
+    return Column(
+        f"{task}, {unit}", lambda r: r.scores[task].best if task in r.scores else None, 1, 100
+    )
 
 
 def _probe_column(name: str) -> Column:
@@ -59,15 +79,9 @@ def _all_pairs(record: RunRecord) -> float | None:
 def markdown(collected: Collected) -> str:
     """The table, and below it what one must know to read it."""
     columns = columns_of(collected)
-    curves = collected.curves
-    first, *others = (variant.name for variant in collected.config.variants)
-    steps = {
-        name: speed_up(curves[name], curves[first])
-        for name in others
-        if first in curves and name in curves
-    }
+    steps = collected.to_first
     header = ["variant", "parameters", "learning rate", "seeds", *(c.title for c in columns)]
-    header += [f"steps to {first}'s final loss"] if steps else []
+    header += [f"steps to {collected.first}'s final loss"] if steps else []
     lines = [_line(header), "|---|" + "---:|" * (len(header) - 1)]
     for variant in collected.config.variants:
         records = list(collected.runs[variant.name].values())
@@ -85,13 +99,15 @@ def markdown(collected: Collected) -> str:
                 ]
             )
         )
-    return "\n".join([*lines, "", *_notes(collected, has_steps=bool(steps))])
+    return "\n".join([*lines, "", *_notes(collected, steps)])
 
 
 def _steps(result: SpeedUp | None) -> str:
     """Geometric mean over seeds and its interval."""
     if result is None:
         return NOTHING
+    if not result.has_goal:
+        return NO_GOAL
     if len(result.reached) < len(result.steps):
         some = f"by {len(result.reached)} of {len(result.steps)} seeds"
         return f"reached {some}" if result.reached else "never reached"
@@ -114,22 +130,25 @@ def _cell(column: Column, records: Sequence[RunRecord]) -> str:
     return f"{mean} ± {statistics.stdev(values):.{column.digits}f}{of}"
 
 
-def _notes(collected: Collected, has_steps: bool) -> Iterator[str]:
+def _notes(collected: Collected, steps: Mapping[str, SpeedUp]) -> Iterator[str]:
     config = collected.config
     train, data = config.pretrain.train, config.pretrain.data
     yield (
         f"{train.steps:,} steps of {train.batch_size} rows of {data.length} tokens of "
         f"{data.task}. Mean ± standard deviation over seeds. Attention by position: "
-        f"n = {config.measure.length}, the mean over layers, heads and {config.measure.words} "
-        "repeated words."
+        f"n = {config.measure.length}, {config.measure.words} repeated words; locality and "
+        "symmetry are those of the mean matrix over layers and heads, mirror symmetry is the mean "
+        "of every head's own."
     )
-    if has_steps:
+    if steps:
         yield (
-            f"Steps to the mean final validation loss of {config.variants[0].name}: the geometric "
+            f"Steps to the mean final validation loss of {collected.first}: the geometric "
             "mean over seeds and its interval of 95 %, where there is one. A slower variant ends "
-            "above that loss: reached by some seeds means not told apart, never reached that no "
-            "number can be given."
+            "above that loss: reached by some seeds means not told apart (or that the others "
+            "diverged), never reached that no number can be given."
         )
+        if not all(result.has_goal for result in steps.values()):
+            yield f"{NO_GOAL.capitalize()}: a seed of {collected.first} diverged."
     if config.downstream.tasks:
         yield (
             "Tasks: the best evaluation on dev, of the learning rate whose median over seeds of "
@@ -147,7 +166,7 @@ def _notes(collected: Collected, has_steps: bool) -> Iterator[str]:
         yield from _tuning_table(collected)
     if collected.missing:
         yield ""
-        yield f"{UNFINISHED} Runs still to come: {len(collected.missing)}."
+        yield f"\\{UNFINISHED} Runs still to come: {len(collected.missing)}."
 
 
 def _tuning_table(collected: Collected) -> Iterator[str]:
@@ -162,6 +181,8 @@ def _tuning_table(collected: Collected) -> Iterator[str]:
     for name, records in collected.tuning.items():
         losses = {rate: record.final_loss for rate, record in records.items()}
         chosen = best_rate(losses) if len(losses) == len(rates) else None
+        if chosen is not None and math.isinf(losses[chosen]):
+            chosen = None  # all diverged
         cells = (f"{losses[rate]:.3f}" if rate in losses else NOTHING for rate in rates)
         marked = (
             f"**{cell}**" if rate == chosen else cell
@@ -177,10 +198,9 @@ def _tuning_table(collected: Collected) -> Iterator[str]:
 
 def csv_table(collected: Collected) -> str:
     """Every number of every finished run."""
-    first = collected.config.variants[0].name
-    others = collected.curves.get(first, [])
+    first, to_first = collected.first, collected.to_first
     rows = [
-        {**dict(_numbers(record)), **_steps_of(record, first, others)}
+        {**dict(_numbers(record)), **dict(_steps_of(record, first, to_first.get(record.variant)))}
         for record in _runs(collected)
     ]
     titles = dict.fromkeys(title for row in rows for title in row)
@@ -201,6 +221,8 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
         yield f"{task}_{score.metric}_best", score.best
         yield f"{task}_{score.metric}_last", score.last
     yield from record.measures.items()
+    for name, value in record.of_heads.items():
+        yield f"{name}_of_heads", value
     for name, pairs in record.pairs.items():
         yield f"pairs_{name.replace(' ', '_')}", pairs.accuracy
     for name, probe in record.probes.items():
@@ -210,12 +232,13 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
         yield f"{name}_delta_high", probe.high
 
 
-def _steps_of(record: RunRecord, first: str, others: Sequence[Curve]) -> dict[str, str | float]:
-    """Where a run is at the first variant's final loss; empty while there is none."""
-    if not others or not record.curve:
-        return {}
-    (steps,) = speed_up([record.curve], others).steps
-    return {f"steps_to_{first}": "never" if steps is None else steps}
+def _steps_of(
+    record: RunRecord, first: str, to_first: SpeedUp | None
+) -> Iterator[tuple[str, str | float]]:
+    """Where a run of another variant is at the first one's final loss, if there is one."""
+    if to_first is not None and to_first.has_goal and record.curve:
+        steps = first_crossing(record.curve, to_first.goal)
+        yield f"steps_to_{first}", "never" if steps is None else steps
 
 
 def _runs(collected: Collected) -> Iterator[RunRecord]:

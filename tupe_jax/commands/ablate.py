@@ -92,6 +92,13 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
+    from tupe_jax.ablation.alone import alone
+
+    with alone(workdir / "report.lock"):  # else an older table might come last
+        return _write_alone(config, workdir, command)
+
+
+def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
     from tupe_jax.ablation.collect import collect
     from tupe_jax.ablation.finished import Finished
     from tupe_jax.ablation.plots import loss_picture

@@ -1,6 +1,7 @@
 """Files that take their name only when they are complete on disk."""
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 def complete_file(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to; the file gets its own name at the end, or never.
 
-    The temporary name is this process's own, so that a killed one leaves nothing in the way.
+    Nobody else has the temporary name, on this machine or another that shares the folder, so that
+    of two who write the same file one comes last, and a killed one leaves nothing in the way.
     """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield unfinished
         with unfinished.open("rb") as file:

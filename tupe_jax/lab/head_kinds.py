@@ -8,9 +8,10 @@ The paper names the kinds by eye. The rule here, in this order, for weights that
     local            `reach` is at most 0.25
     broad            in between
 
-`reach` is the mean distance |i-j| of the weight, as a share of that of flat attention, so the rule
-does not depend on the length. It does not see what a head does apart from that: one that looks at
-every second position is global.
+`reach` is the mean distance |i-j| of the weight, as a share of that of flat attention: a band as
+broad as a tenth of the row is one kind at every length, but a window of ten words is global in a
+short row and local in a long one. It does not see what a head does apart from that: one that looks
+at every second position is global.
 """
 
 from collections.abc import Sequence

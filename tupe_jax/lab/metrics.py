@@ -41,7 +41,7 @@ class Metric:
         return float(self._of(given.astype(np.float64), np, _rounding(given.dtype)))
 
     def batched(self, matrices: Any) -> Any:
-        """[..., n, n] -> [...], in the type of the input."""
+        """[..., n, n] -> [...]; where a matrix is not finite, neither is its number."""
         return self._of(matrices, matrices.__array_namespace__(), _rounding(matrices.dtype))
 
     def _of(self, m: Any, xp: Any, rounding: float) -> Any:
@@ -99,7 +99,7 @@ def symmetry(m: Any, xp: Any, rounding: float) -> Any:
     lowest = xp.where(is_pair, difference, xp.inf).min(-1, keepdims=True)
     highest = xp.where(is_pair, difference, -xp.inf).max(-1, keepdims=True)
     span = highest - lowest
-    differ = is_pair & (span > rounding * abs(m).max(-1, keepdims=True))
+    differ = is_pair & ~(span <= rounding * abs(m).max(-1, keepdims=True))
     scaled = xp.where(differ, (difference - lowest) / xp.where(differ, span, 1), 0)
     return 1 - scaled.sum((-2, -1)) / is_pair.sum()
 
@@ -114,7 +114,8 @@ def mirror_symmetry(m: Any, xp: Any, rounding: float) -> Any:
     A matrix without weight beside the diagonal has 1.
     """
     left, right, _ = _mirrored(m, xp)
-    return 1 - _ratio(xp, abs(left - right).sum((-2, -1)), (left + right).sum((-2, -1)))
+    difference = _beyond_rounding(left - right, m, xp, rounding)
+    return 1 - _ratio(xp, abs(difference).sum((-2, -1)), (left + right).sum((-2, -1)))
 
 
 @_metric
@@ -137,11 +138,10 @@ def monotonicity(m: Any, xp: Any, rounding: float) -> Any:
     distance, not how fast they fall, and each side by itself.
     """
     n = m.shape[-1]
-    step = m[..., 1:] - m[..., :-1]
-    step = xp.where(abs(step) > rounding * abs(m).max(-1, keepdims=True), step, 0)
+    step = _beyond_rounding(m[..., 1:] - m[..., :-1], m, xp, rounding)
     outwards = step * xp.where(_offsets(xp, n)[:, :-1] >= 0, 1, -1)
-    rises = xp.where(outwards > 0, outwards, 0).sum((-2, -1))
-    falls = xp.where(outwards < 0, -outwards, 0).sum((-2, -1))
+    rises = xp.maximum(outwards, 0).sum((-2, -1))
+    falls = xp.maximum(-outwards, 0).sum((-2, -1))
     return 1 - _ratio(xp, rises, rises + falls)
 
 
@@ -173,7 +173,7 @@ def translation_invariance(m: Any, xp: Any, rounding: float) -> Any:
     deviation = m - m.mean((-2, -1), keepdims=True)
     total = (deviation**2).sum((-2, -1))
     noise = (rounding * n * abs(m).max((-2, -1))) ** 2
-    return 1 - _ratio(xp, xp.where(total > noise, unexplained, 0), total)
+    return 1 - _ratio(xp, xp.where(total <= noise, 0, unexplained), total)
 
 
 @_metric
@@ -216,4 +216,10 @@ def _as_diagonals(m: Any, xp: Any) -> Any:
 
 def _ratio(xp: Any, part: Any, whole: Any) -> Any:
     """`part / whole`, 0 where there is nothing."""
-    return xp.where(whole > 0, part / xp.where(whole > 0, whole, 1), 0)
+    nothing = whole <= 0
+    return xp.where(nothing, 0, part / xp.where(nothing, 1, whole))
+
+
+def _beyond_rounding(difference: Any, m: Any, xp: Any, rounding: float) -> Any:
+    """Differences of weights of a row, 0 where weights that are equal may have them."""
+    return xp.where(abs(difference) <= rounding * abs(m).max(-1, keepdims=True), 0, difference)

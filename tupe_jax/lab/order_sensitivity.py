@@ -55,7 +55,8 @@ def order_sensitivity(
     original_NxD, changed_NxD = _unit(original_NxD - common_D), _unit(changed_NxD - common_D)
     from_changed_NxN = 1 - changed_NxD @ original_NxD.T
     to_itself_N = from_changed_NxN.diagonal()
-    to_another_N = 1 - (original_NxD * np.roll(original_NxD, 1, axis=0)).sum(-1)
+    # Unit vectors: the mean of the N - 1 products with the others is that with all, less itself.
+    to_another_N = 1 - (original_NxD @ original_NxD.sum(0) - 1) / (len(originals) - 1)
     distances_Nx2 = np.stack([np.where(to_itself_N < _ROUNDING, 0, to_itself_N), to_another_N], 1)
     return OrderSensitivity(
         len(originals),

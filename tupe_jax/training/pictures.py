@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tupe_jax.data.atomic import complete_file
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -173,6 +175,5 @@ def new_figure(width: float, height: float) -> "Figure":
 
 def save_figure(figure: "Figure", path: Path) -> None:
     """A reader never sees half a picture."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    figure.savefig(unfinished, format="png", facecolor="white")
-    unfinished.replace(path)
+    with complete_file(path) as unfinished:
+        figure.savefig(unfinished, format="png", facecolor="white")

@@ -68,11 +68,13 @@ def alibi_slopes(num_heads: int) -> list[float]:
 def attenuated(config: ModelConfig) -> Encoding:
     """Chen et al., 2023: delta_ij = exp(-w (j-i)^2) / sum_j exp(-w (j-i)^2), alike in all heads.
 
-    w is `decay_left` for j < i and `decay_right` for j > i.
+    w is `decay_left` for j < i and `decay_right` for j > i; the bias is `attenuation_gain` * delta.
     """
+    gain = config.position.attenuation_gain
 
     def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(_gaussian(config, distance_N), (config.num_heads, distance_N.size))
+        bias_N = gain * _gaussian(config, distance_N)
+        return jnp.broadcast_to(bias_N, (config.num_heads, distance_N.size))
 
     def row_factor(length: int) -> jax.Array:
         """1 / sum_j, from running sums: row i meets the distances -i .. S-1-i."""
@@ -105,7 +107,8 @@ def _learned_attenuation(config: ModelConfig, heads: int, heads_axis: str | None
     def start(key: jax.Array, shape: Any) -> jax.Array:
         # A row of the fixed encoding, far from the borders.
         kernel_N = _gaussian(config, distances(longest))
-        return jnp.broadcast_to((kernel_N / kernel_N.sum())[-rows:, None], shape)
+        bias_N = config.position.attenuation_gain * kernel_N / kernel_N.sum()
+        return jnp.broadcast_to(bias_N[-rows:, None], shape)
 
     def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
         row_N = jnp.abs(distance_N) if symmetric else distance_N + longest - 1
