@@ -178,16 +178,18 @@ run() {
 }
 
 queued_state() { # also ABSENT, and UNKNOWN where gcloud failed for another reason
-  local answer
+  local answer complaints
+  complaints=$(mktemp)
   if answer=$(gcloud compute tpus queued-resources describe "$name" "${place[@]}" \
-    --format='value(state.state)' 2>&1); then
-    echo "$answer"
-  elif [[ $answer == *NOT_FOUND* || $answer == *'not found'* ]]; then
+    --format='value(state.state)' 2>"$complaints"); then
+    echo "$answer" # whatever gcloud had to say beside it, such as of an old Python
+  elif grep -q 'NOT_FOUND\|not found' "$complaints"; then
     echo ABSENT
   else
-    echo "$answer" >&2
+    cat "$complaints" >&2
     echo UNKNOWN
   fi
+  rm -f "$complaints"
 }
 
 # A worker that is new has no tpu_worker.sh yet.

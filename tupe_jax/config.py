@@ -284,11 +284,11 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Validation: the same rows with the same masks every time."""
+    """Validation: the same rows with the same masks every time (for one size of micro-batches)."""
 
     every: int = 10_000
     rows: int = 4096
-    """At most this many validation rows."""
+    """At most this many validation rows, evenly spread over all there are."""
 
     def __post_init__(self) -> None:
         check_fields(self, "eval")

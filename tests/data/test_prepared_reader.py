@@ -26,7 +26,7 @@ from tupe_jax.data.rows import (
     write_index,
     write_shard,
 )
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 
 MakeFolder = Callable[..., Path]
 
@@ -238,6 +238,26 @@ def test_damage_inside_a_shard_names_the_shard(make_folder: MakeFolder) -> None:
     shard.write_bytes(content)
     with pytest.raises(UserError, match=f"{shard.name}: broken shard"):
         take(reader_of(folder, batch_size=500), 4)
+
+
+def test_a_disk_that_fails_is_no_broken_shard(folder: Path, monkeypatch: Any) -> None:
+    reader = reader_of(folder)
+
+    def read(reader: Any, positions: Any) -> Any:
+        raise RuntimeError("pread() failed: Input/output error; reading train-00000")
+
+    monkeypatch.setattr(prepared_reader.ArrayRecordReader, "read", read)
+    with pytest.raises(StartAgainError, match=r"cannot read .*/train-0.*Input/output error"):
+        take(reader, 1)
+
+
+def test_some_rows_are_of_all_shards(folder: Path) -> None:
+    index = read_index(folder)
+    split = index.splits["train"]
+    rows = ShardedRows(folder, split.shards, index.length, index.dtype)
+    assert rows.spread(10**6).tolist() == list(range(split.rows))
+    assert rows.spread(3).tolist() == [0, split.rows // 3, 2 * split.rows // 3]
+    assert ShardedRows(folder, (), index.length, index.dtype).spread(3).tolist() == []
 
 
 def test_an_index_that_counts_too_many_rows_names_the_shard(make_folder: MakeFolder) -> None:

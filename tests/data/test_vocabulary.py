@@ -44,6 +44,23 @@ def test_case_and_unicode_forms_are_folded(vocabulary: Vocabulary) -> None:
     assert vocabulary.decode(vocabulary.encode("KALO miter.")) == "kalo miter."
 
 
+TYPESET = "It\u2019s \u201cfine\u201d in 1990\u20131995 \u2014 really\u2026"
+PLAIN = 'It\'s "fine" in 1990-1995 - really...'
+
+
+def test_marks_are_written_as_in_the_corpus(vocabulary: Vocabulary) -> None:
+    assert vocabulary.encode(TYPESET) == vocabulary.encode(PLAIN)
+    assert UNK_ID not in vocabulary.encode(TYPESET)
+    assert vocabulary.encode("``fine''") == vocabulary.encode('"fine"')
+
+
+def test_a_vocabulary_that_knows_typeset_marks_keeps_them(tmp_path: Path) -> None:
+    content = train_vocabulary([*lines(), *[TYPESET] * 50], 200)
+    known = Vocabulary.parse(content, tmp_path / "vocabulary.model")
+    assert known.encode(TYPESET) != known.encode(PLAIN)
+    assert "\u201c" in known.decode(known.encode(TYPESET))
+
+
 def test_all_letters_and_digits_are_known_even_if_the_corpus_lacks_them(
     vocabulary: Vocabulary,
 ) -> None:

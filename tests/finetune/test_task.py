@@ -108,6 +108,12 @@ def test_a_built_in_task_needs_no_files():
         open_task("builtin_nli", dev_examples=0)
 
 
+def test_sizes_of_built_in_tasks_are_not_for_others(tmp_path):
+    for task in ("cola", str(tmp_path / "mine.tsv")):
+        with pytest.raises(UserError, match=f"--train_examples is not used with --task={task}"):
+            open_task(task, train_examples=5)
+
+
 @pytest.fixture
 def own(tmp_path):
     """A function that writes one's own training and dev files."""

@@ -11,7 +11,7 @@ import pytest
 from tests.launch.scripts import LAUNCH, add_recorder, calls, printed, run
 
 RUN = ("pretrain", "--config=tupe_r", "--workdir=/shared/a b")
-SRUN = "srun --cpus-per-task={cpus} --gpu-bind=none --label --wait=300 tupe"
+SRUN = "srun --cpus-per-task={cpus} --gpu-bind=none --label --kill-on-bad-exit=0 --wait=300 tupe"
 
 
 def settings(script):
@@ -26,7 +26,7 @@ def test_dry_run_prints_the_step_and_the_requeueing():
         "slurm.sbatch", "--dry-run", *RUN, SLURM_JOB_ID="12", SLURM_CPUS_PER_TASK="4"
     ) == [
         f"{SRUN.format(cpus=4)} pretrain --config=tupe_r '--workdir=/shared/a b'",
-        "# after exit code 75:",
+        "# after exit code 75, or 76 and fewer than 20 restarts:",
         "scontrol requeue 12",
     ]
 
@@ -60,14 +60,18 @@ def slurm(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("code", [0, 1, 75])
-def test_the_exit_code_is_the_runs_and_75_goes_back_into_the_queue(slurm, code):
+@pytest.mark.parametrize(
+    ("code", "restarts", "queued"),
+    [(0, 0, False), (1, 0, False), (75, 99, True), (76, 19, True), (76, 20, False)],
+)
+def test_the_exit_code_is_the_runs_and_some_go_back_into_the_queue(slurm, code, restarts, queued):
     path = slurm(f"exit {code}")
-    done = run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12")
+    environment = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": str(restarts)}
+    done = run("slurm.sbatch", *RUN, path=path, **environment)
     assert done.returncode == code
     expected = SRUN.format(cpus=8).removeprefix("srun ") + " pretrain --config=tupe_r"
     assert calls(path, "srun") == [f"{expected} --workdir=/shared/a b"]
-    assert calls(path, "scontrol") == (["requeue 12"] if code == 75 else [])
+    assert calls(path, "scontrol") == (["requeue 12"] if queued else [])
     assert calls(path, "scancel") == []
 
 

@@ -81,6 +81,7 @@ if [[ $verb == describe ]]; then
   look=$(($(grep -c describe calls) - 1))
   IFS='|' read -r state workers <<<"${story[look]}"
   echo "$workers" >workers
+  echo "WARNING: Python 3.8 is no longer officially supported" >&2
   case $state in
     ABSENT) echo "ERROR: (gcloud.compute.tpus...describe) NOT_FOUND: no such thing" >&2 && exit 1 ;;
     OFFLINE) echo "ERROR: network unreachable" >&2 && exit 1 ;;

@@ -28,6 +28,7 @@ from tests.training.checkpoint_helpers import (
     truncate,
 )
 from tupe_jax.errors import START_AGAIN_EXIT_CODE, USER_ERROR_EXIT_CODE, StartAgainError, UserError
+from tupe_jax.training.checkpoint_directory import DamagedError, _damage_if_unreadable
 from tupe_jax.training.fingerprint import fingerprints
 
 # Orbax abandons the reads that were still under way when another one failed.
@@ -114,6 +115,14 @@ def test_trouble_of_the_storage_is_not_taken_for_damage(tmp_path):
     assert names(tmp_path) == ["1"]
 
 
+@pytest.mark.parametrize(("code", "error"), [(5, StartAgainError), (2, DamagedError)])
+def test_what_the_system_told_tensorstore_decides(code, error):
+    """A mounted bucket answers trouble of the network with EIO, which tensorstore does not know."""
+    said = f"UNKNOWN: Error reading \"d/0\": [OS error {code}] [os_error_code='{code}']"
+    with pytest.raises(error), _damage_if_unreadable("runs/checkpoints/3"):
+        raise ValueError("x" * 400) from ValueError(said)
+
+
 def test_two_processes_fall_back_together_when_only_one_of_them_sees_the_damage(tmp_path):
     run = """
         from jax.experimental import multihost_utils
@@ -196,6 +205,7 @@ def test_a_kill_at_any_moment_leaves_whole_checkpoints(tmp_path):
         while True:
             step += 1
             save(checkpoints, step, small_state(step, 200_000))
+            print("saved", step, flush=True)
     """
     rng = np.random.default_rng(0)
     reached, leftovers = 0, 0
@@ -204,6 +214,7 @@ def test_a_kill_at_any_moment_leaves_whole_checkpoints(tmp_path):
             start = int(process.stdout.readline().split()[1])
             assert start >= reached
             reached = start
+            assert process.stdout.readline()  # however busy the machine is, one save is made
             time.sleep(rng.uniform(0.2, 0.8))
             process.send_signal(signal.SIGKILL)
             _, errors = process.communicate()

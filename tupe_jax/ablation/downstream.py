@@ -24,8 +24,8 @@ def open_tasks(config: DownstreamConfig) -> Tasks:
         name: open_task(
             name,
             data_dir=data_dir if name in TASKS else None,
-            train_examples=config.train_examples,
-            dev_examples=config.dev_examples,
+            train_examples=None if name in TASKS else config.train_examples,
+            dev_examples=None if name in TASKS else config.dev_examples,
         )
         for name in config.tasks
     }

@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--columns", help="of one's own file: text,label or text1,text2,label")
     parser.add_argument("--regression", action="store_true", help="one's own labels are scores")
-    parser.add_argument("--train_examples", type=int, default=4000, help="of a built-in task")
-    parser.add_argument("--dev_examples", type=int, default=1000, help="of a built-in task")
+    parser.add_argument("--train_examples", type=int, help="of a built-in task; default: 4000")
+    parser.add_argument("--dev_examples", type=int, help="of a built-in task; default: 1000")
 
 
 def run(arguments: argparse.Namespace) -> int:

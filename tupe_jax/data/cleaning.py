@@ -24,6 +24,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ufffd]")
 SHORT_LINE_WORDS = 8
 
 
+def has_plain_marks_only(text: str) -> bool:
+    """Whether no quote, dash or ellipsis in it is one that `normalise_punctuation` rewrites."""
+    return _TO_PLAIN.search(text) is None
+
+
 def normalise_punctuation(text: str) -> str:
     """Write quotes, dashes, ellipses and spaces in one way, and drop what cannot be seen."""
     if not text.isascii():

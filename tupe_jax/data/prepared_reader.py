@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.data.reader import Batch, Share, State, check_same_stream, spread_seed
 from tupe_jax.data.rows import DtypeName, Shard, decode_rows, read_index, require_vocabulary
-from tupe_jax.errors import UserError
+from tupe_jax.errors import StartAgainError, UserError
 
 # Two threads keep ahead of a device; batches in waiting are small beside a model.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -108,11 +108,22 @@ class ShardedRows:
             tokens[places] = self._read_shard(shard, (numbers[places] - first).tolist())
         return tokens
 
+    def spread(self, at_most: int) -> NDArray[np.int64]:
+        """The numbers of so many rows, of all parts of the corpus: shards stand source by source.
+
+        All rows if there are not more.
+        """
+        rows = int(self._ends[-1]) if len(self._ends) else 0
+        count = min(at_most, rows)
+        return np.arange(count) * rows // max(count, 1)
+
     def _read_shard(self, shard: int, positions: list[int]) -> NDArray[np.int32]:
         try:
             return decode_rows(self._reader(shard).read(positions), self._dtype, self._length)
         except (RuntimeError, ValueError) as error:
             path = self._folder / self._shards[shard].file
+            if "read() failed" in str(error):  # says the system: a disk or a network, not the file
+                raise StartAgainError(f"cannot read {path}: {error}") from error
             raise UserError(
                 f"{path}: broken shard ({error}); copy it, or prepare the folder again"
             ) from error

@@ -16,6 +16,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
+from tupe_jax.data.cleaning import has_plain_marks_only, normalise_punctuation
 from tupe_jax.errors import UserError
 from tupe_jax.special_tokens import SpecialTokens
 
@@ -48,6 +49,9 @@ class Vocabulary:
     pair_separators: int = PAIR_SEPARATORS
     cls_last: bool = False
     marks_every_word: bool = True
+    is_of_plain_text: bool = False
+    """No piece has a typographic quote, dash or ellipsis: they would be unknown if not rewritten,
+    as they were in the corpus."""
 
     @classmethod
     def load(cls, path: Path | str) -> "Vocabulary":
@@ -74,7 +78,13 @@ class Vocabulary:
                 f"{path}: its first pieces are {' '.join(first)}, but {' '.join(SPECIAL_PIECES)} "
                 "are needed; train it with `tupe vocab`"
             )
-        return cls(path, hashlib.sha256(content).hexdigest(), model)
+        pieces = "".join(model.IdToPiece(i) for i in range(len(model)))
+        return cls(
+            path,
+            hashlib.sha256(content).hexdigest(),
+            model,
+            is_of_plain_text=has_plain_marks_only(pieces),
+        )
 
     @property
     def size(self) -> int:
@@ -86,10 +96,13 @@ class Vocabulary:
         return np.arange(len(SPECIAL_PIECES), self.size, dtype=np.int32)
 
     def encode(self, text: str) -> list[int]:
-        return list(self._model.EncodeAsIds(text))
+        """The ids of a text of any origin: its marks are written as in the vocabulary's corpus."""
+        return list(
+            self._model.EncodeAsIds(normalise_punctuation(text) if self.is_of_plain_text else text)
+        )
 
     def encode_lines(self, lines: list[str]) -> list[list[int]]:
-        """Encode many lines in one call, on this thread."""
+        """Encode many lines of a corpus, cleaned or not, in one call, on this thread."""
         return list(self._model.Encode(lines, num_threads=1))
 
     def starts_word(self, piece: int) -> bool:

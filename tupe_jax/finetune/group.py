@@ -48,8 +48,8 @@ class EncodedTask:
 
     @property
     def digest(self) -> str:
-        """Tells these rows from all others."""
-        splits = {"train": self.train, **self.dev, **self.test}
+        """Tells these rows from all others; no score depends on those of test files."""
+        splits = {"train": self.train, **self.dev}
         digests = " ".join(f"{name} {rows.digest}" for name, rows in splits.items())
         return hashlib.sha256(digests.encode()).hexdigest()[:16]
 

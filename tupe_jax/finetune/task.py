@@ -24,6 +24,7 @@ LARGE_TASKS = ("mnli", "qnli", "qqp", "snli")
 
 STSB_SCALE = 5.0
 BUILTIN_SEED = 0
+BUILTIN_TRAIN, BUILTIN_DEV = 4000, 1000
 MOST_CLASSES = 1000
 """More different labels than this are scores, or another column."""
 
@@ -87,36 +88,39 @@ def open_task(
     dev: Sequence[Path] = (),
     columns: str | None = None,
     regression: bool = False,
-    train_examples: int = 4000,
-    dev_examples: int = 1000,
+    train_examples: int | None = None,
+    dev_examples: int | None = None,
 ) -> FinetuneTask:
     """Read a task by its name, or one's own if `name` is the path of its training file.
 
     GLUE and SNLI come from `data_dir`, in the original layout, or else from TFDS on disk; `train`
     and `dev` (for MNLI: matched, mismatched) are files to take instead. One's own need `dev` and
     `columns` ("sentence,label" or "sentence1,sentence2,label"). `train_examples` and
-    `dev_examples` are the sizes of a built-in task.
+    `dev_examples` are the sizes of a built-in task, without a number 4,000 and 1,000.
     """
     arguments = [f"--task={name}"]
     given = {"data_dir": data_dir, "train": train, "columns": columns}
     arguments += [f"--{option}={value}" for option, value in given.items() if value is not None]
     arguments += [f"--dev={file}" for file in dev] + ["--regression"] * regression
+    sizes = {"train_examples": train_examples, "dev_examples": dev_examples}
     if name in TASKS:
-        _refuse(name, columns=columns, regression=regression)
+        _refuse(name, columns=columns, regression=regression, **sizes)
         return replace(_public(TASKS[name], data_dir, train, dev), arguments=tuple(arguments))
     if name in LABELS:
         _refuse(
             name, data_dir=data_dir, train=train, dev=dev, columns=columns, regression=regression
         )
-        arguments += [f"--train_examples={train_examples}", f"--dev_examples={dev_examples}"]
-        return replace(_builtin(name, train_examples, dev_examples), arguments=tuple(arguments))
+        train_count = BUILTIN_TRAIN if train_examples is None else train_examples
+        dev_count = BUILTIN_DEV if dev_examples is None else dev_examples
+        arguments += [f"--train_examples={train_count}", f"--dev_examples={dev_count}"]
+        return replace(_builtin(name, train_count, dev_count), arguments=tuple(arguments))
     path = Path(name)
     if path.suffix not in (".tsv", ".gz", ".txt") and not path.is_file():
         raise UserError(
             f"no task {name!r}{did_you_mean(name, KNOWN_TASKS)}; there are "
             f"{', '.join(KNOWN_TASKS)}, and one's own by the path of its training file (.tsv)"
         )
-    _refuse(name, data_dir=data_dir, train=train)
+    _refuse(name, data_dir=data_dir, train=train, **sizes)
     return replace(_own(path, dev, columns, regression), arguments=tuple(arguments))
 
 

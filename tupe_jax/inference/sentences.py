@@ -10,7 +10,7 @@ from tupe_jax.config import ModelConfig
 from tupe_jax.data.pairs import Encoder, join
 from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
-from tupe_jax.model.positions import longest_input
+from tupe_jax.model.positions import encodings, longest_input
 
 Row = NDArray[np.int32]
 """[CLS] text [SEP], or text [SEP] [CLS]: two tokens more than the text."""
@@ -99,11 +99,14 @@ def batches(
 ) -> Iterator[Batch]:
     """The rows by length, padded to 16, 32, 64 and so on: one compilation for each of those.
 
-    Or all padded to `length`.
+    Or all padded to `length`. Where padding changes numbers, all that are not longer are padded to
+    position.max_length: of two sentences, one must not win by the padding of the other.
     """
     batch_size = next((size for size in sizes if size >= len(rows)), sizes[-1])
     longest = longest_input(config)
-    lengths_N = np.array([length or _padded_length(len(row), longest) for row in rows])
+    by_padding = any(encoding.row_factor for encoding in encodings(config).values())
+    shortest = config.position.max_length if by_padding else _SHORTEST
+    lengths_N = np.array([length or _padded_length(len(row), shortest, longest) for row in rows])
     for length in np.unique(lengths_N):
         chosen = np.flatnonzero(lengths_N == length)
         for start in range(0, len(chosen), batch_size):
@@ -115,8 +118,8 @@ def batches(
             yield Batch(tokens_BxS, part)
 
 
-def _padded_length(length: int, longest: float) -> int:
-    padded = _SHORTEST
+def _padded_length(length: int, shortest: int, longest: float) -> int:
+    padded = shortest
     while padded < length:
         padded *= 2
     # Not beyond a table of positions for the sake of padding.

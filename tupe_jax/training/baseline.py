@@ -60,7 +60,6 @@ def prepared_rows(folder: Path, split: str, at_most: int) -> Iterator[NDArray[np
         raise UserError(f"{folder}: no split {split!r}; it has {', '.join(index.splits)}")
     chosen = index.splits[split]
     source = ShardedRows(folder, chosen.shards, index.length, index.dtype)
-    count = min(at_most, chosen.rows)
-    numbers = np.arange(count) * chosen.rows // max(count, 1)
-    for start in range(0, count, _ROWS_AT_ONCE):
+    numbers = source.spread(at_most)
+    for start in range(0, len(numbers), _ROWS_AT_ONCE):
         yield source.read(numbers[start : start + _ROWS_AT_ONCE].tolist())

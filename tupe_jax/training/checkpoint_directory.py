@@ -12,8 +12,10 @@ back.
 """
 
 import base64
+import errno
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,6 +43,9 @@ STORAGE_TROUBLE = (
     "ABORTED",
     "CANCELLED",
 )
+# What the system said to tensorstore; of these, that there is no such file is damage.
+_SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")
+_GONE = {errno.ENOENT, errno.ENOTDIR}
 
 
 class DamagedError(Exception):
@@ -253,12 +258,19 @@ def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
     except Exception as error:
         cause = _first_cause(error)  # Orbax wraps what tensorstore says in a bare Exception
         what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
-        gone = isinstance(cause, FileNotFoundError | NotADirectoryError)
-        if str(cause).startswith(STORAGE_TROUBLE) or (isinstance(cause, OSError) and not gone):
+        if _is_trouble_of_storage(cause):
             raise StartAgainError(f"cannot read {directory}: {what}") from error
         if isinstance(cause, OSError | ValueError | KeyError | TypeError):
             raise DamagedError(what) from error
         raise
+
+
+def _is_trouble_of_storage(cause: BaseException) -> bool:
+    if isinstance(cause, OSError):
+        return not isinstance(cause, FileNotFoundError | NotADirectoryError)
+    said = str(cause)
+    codes = {int(code) for code in _SYSTEM_ERROR.findall(said)}
+    return said.startswith(STORAGE_TROUBLE) or bool(codes - _GONE)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -101,12 +101,11 @@ def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Shar
             f"set --config.data.length={index.length}, or prepare other rows"
         )
 
-    def first_rows(split: str, count: int) -> NDArray[np.int32]:
-        part = index.splits[split]
-        rows = ShardedRows(folder, part.shards, index.length, index.dtype)
-        return rows.read(range(min(count, part.rows)))
+    def some_rows(split: str, count: int) -> NDArray[np.int32]:
+        rows = ShardedRows(folder, index.splits[split].shards, index.length, index.dtype)
+        return rows.read(rows.spread(count).tolist())
 
-    validation_NxS = first_rows("validation", config.eval.rows)
+    validation_NxS = some_rows("validation", config.eval.rows)
     return Corpus(
         vocabulary=vocabulary,
         train=PreparedReader(
@@ -118,7 +117,7 @@ def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Shar
             share=share,
         ),
         validation_NxS=_require_rows(validation_NxS, config),
-        sample_NxS=first_rows("train", SAMPLE_ROWS),
+        sample_NxS=some_rows("train", SAMPLE_ROWS),
         rows_per_epoch=index.splits["train"].rows,
     )
 
@@ -156,7 +155,8 @@ def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
     )
 
     def first_rows(split: str, count: int) -> NDArray[np.int32]:
-        rows = rows_of_task(task, split, config.data.length)(config.seed).as_numpy_iterator()
+        # Shuffled, but not by the run's seed: runs of different seeds are compared.
+        rows = rows_of_task(task, split, config.data.length)(0).as_numpy_iterator()
         found = [row["tokens"] for row in islice(rows, count)]
         return np.array(found, np.int32).reshape(-1, config.data.length)
 

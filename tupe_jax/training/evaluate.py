@@ -1,4 +1,7 @@
-"""Validation: the same rows with the same masks in every run, so that losses can be compared."""
+"""Validation: the same rows with the same masks in every run, so that losses can be compared.
+
+Masks are drawn batch by batch: they are others where `train.batch_size / train.accumulate` is.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import Mesh
 
 from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import SPECIAL
+from tupe_jax.data.vocabulary import PAD_ID, SEP_ID, SPECIAL
 from tupe_jax.errors import UserError
 from tupe_jax.objectives.masking import mask_rows
 from tupe_jax.parallel.compiled import Program
@@ -80,6 +80,12 @@ def check_settings(config: Config, mesh: Mesh) -> None:
             f"data.length={length} is more than position.max_length={longest}; "
             f"set --config.position.max_length={length}"
         )
+    for name, fixed in (("pad_id", PAD_ID), ("sep_id", SEP_ID)):
+        if getattr(config.model, name) != fixed:
+            raise UserError(
+                f"model.{name}={getattr(config.model, name)} is for imported models; in rows of "
+                f"pre-training it is {fixed}"
+            )
     schedule_of(config, rows_per_epoch=1)
 
 

@@ -58,7 +58,8 @@ class Speedometer:
 
         tokens_per_second   while the run was training: waiting for data counts, other pauses do not
         mfu                 model FLOP/s of that over the devices' peak, where the peak is known
-        goodput             share of the time since the process started that was spent in steps
+        goodput             share of the time since training began, in this process, that was spent
+                            in steps; neither its start nor what a killed one had lost is in it
         """
         began_step, began, stopped_before = self._interval
         self.start_interval(step)
