@@ -93,6 +93,7 @@ def test_no_more_short_lines_are_left_out_than_are_known(tmp_path: Path) -> None
         ("premise\thypothesis\tlabel\nP\tH\tno\tx\n", r"a\.tsv:2: 4 columns, but 3 are expected"),
         ("premise\thypothesis\tlabel\nP\tH\tno\nP\tH\tmaybe\n", r":3: .*'maybe'.* no, yes"),
         ("premise\thypothesis\tlabel\n", r"a\.tsv: no labelled rows"),
+        ("premise\tpremise\thypothesis\tlabel\n", r":1: 2 columns are called 'premise'; which\?"),
         ("", r"a\.tsv:1: no column"),
     ],
 )

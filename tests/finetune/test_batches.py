@@ -142,6 +142,11 @@ def test_scores_are_scaled_and_classes_are_not():
     assert classes.longest == 4
 
 
+def test_a_text_that_names_the_padding_keeps_its_end():
+    rows = encode_rows([Example("aZb", None, 0)], Letters(), length=8)  # Z is 0
+    assert rows.tokens_NxS.tolist() == [[SPECIAL.cls_id, 7, 0, 8, SPECIAL.sep_id]]
+
+
 def test_the_digest_tells_rows_and_labels_apart(rows):
     other = Rows(rows.tokens_NxS, rows.lengths_N, 1 - rows.labels_N)
     assert rows.digest != other.digest

@@ -185,6 +185,8 @@ def test_labels_that_cannot_be_classes(own):
     train, dev = own(["yes", "no"], ["yes", "maybe"])
     with pytest.raises(UserError, match=r"dev\.tsv:3: the label 'maybe' is not one of no, yes"):
         open_task(str(train), dev=[dev], columns="text,kind")
+    train, dev = own(["yes", "no", "yes "], [" no"])
+    assert open_task(str(train), dev=[dev], columns="text,kind").classes == ("no", "yes")
     train, dev = own([f"{n / 7}" for n in range(2000)], ["1"])
     with pytest.raises(UserError, match=r"2000 different labels.*add --regression"):
         open_task(str(train), dev=[dev], columns="text,kind")

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
             values: dict[str, Any] = {"label": answer.label, "probabilities": answer.probabilities}
             shown = str(answer)
         else:
-            values, shown = {"score": float(answer)}, f"{answer:.3f}"
+            values, shown = {"score": float(answer)}, f"{answer:.4g}"
         as_json = json.dumps({"text": text, **values}, ensure_ascii=False)
         print(as_json if arguments.json else f"{shown}\t{text}")
 

@@ -50,10 +50,11 @@ def read_tsv(path: Path, form: TsvFormat) -> list[Example]:
     columns = form.columns
     examples = []
     for number, row in _rows(path, columns.names, form.header, form.short_lines):
-        if row[columns.label] == form.no_label:
+        written = row[columns.label].strip()
+        if written == form.no_label:
             continue
         try:
-            label = parse_label(row[columns.label], form.classes)
+            label = parse_label(written, form.classes)
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}") from None
         examples.append(_example(row, columns, label))
@@ -78,9 +79,10 @@ def read_classes(path: Path, columns: Columns) -> tuple[str, ...]:
     """Return the different labels of a file, sorted: as numbers if all are, else as texts."""
     found = set()
     for number, row in _rows(path, columns.names):
-        if not row[columns.label].strip():
+        label = row[columns.label].strip()
+        if not label:
             raise UserError(f"{path}:{number}: no label in column {columns.label!r}")
-        found.add(row[columns.label])
+        found.add(label)
     if not found:
         raise UserError(f"{path}: no labelled rows")
     if all(re.fullmatch(r"-?\d+", label) for label in found):
@@ -131,6 +133,9 @@ def _example(row: Mapping[str, str], columns: Columns, label: int | float) -> Ex
 
 
 def _check_header(path: Path, header: Sequence[str], needed: Sequence[str]) -> None:
+    for name in needed:
+        if header.count(name) > 1:
+            raise UserError(f"{path}:1: {header.count(name)} columns are called {name!r}; which?")
     missing = [name for name in needed if name not in header]
     if missing:
         raise UserError(

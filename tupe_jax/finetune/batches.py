@@ -78,7 +78,9 @@ def encode_rows(
 ) -> Rows:
     """Encode a split; scores are divided by `score_scale`."""
     encoded = encode_examples(examples, encoder, length)
-    lengths_N = (encoded.tokens != encoder.special.pad_id).sum(1, dtype=np.int32)
+    # To the last token: a text may name the piece for padding, where a tokenizer lets it.
+    is_token_NxS = encoded.tokens != encoder.special.pad_id
+    lengths_N = (length - is_token_NxS[:, ::-1].argmax(1)).astype(np.int32)
     labels: Any = encoded.labels
     return Rows(
         tokens_NxS=np.ascontiguousarray(encoded.tokens[:, : lengths_N.max()]),
