@@ -8,7 +8,7 @@ tiny       2 layers on the built-in corpus, three seeds: an hour on two CPU core
            minutes, measured; the README has the table).
 real_text  4 layers, 128 wide, 4,096 pieces, on text files of one's own (some megabytes, named by
            --config.pretrain.data.task='text:corpus/*.txt.gz'), three learning rates, then three
-           seeds; pre-training only, a few hours on two CPU cores.
+           seeds; pre-training only, about 2.5 hours on two CPU cores (30 runs of 10 minutes).
 paper      the paper's models and protocol on GLUE; six pre-trainings of base, each about 7 h on a
            host of 8 H100 (counted FLOPs at 40 % of the peak, not measured). One that a pod makes
            is taken as it is: `tupe pretrain` with the same settings, its work directory being
