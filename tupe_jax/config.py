@@ -349,11 +349,14 @@ POSITION_VARIANTS: Mapping[str, PositionConfig] = {
 """The encodings of both papers and their public relatives, by the names used in tables."""
 
 
+ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
+"""The settings of a `PositionConfig` that make up an encoding; the others are sizes."""
+
+
 def position_name(position: PositionConfig) -> str:
     """Its name in tables, or the settings that make it up."""
-    grid = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
     for name, known in POSITION_VARIANTS.items():
-        if all(getattr(position, part) == getattr(known, part) for part in grid):
+        if all(getattr(position, part) == getattr(known, part) for part in ENCODING):
             return name
     untied = " + untie_cls" if position.untie_cls else ""
     return f"{position.absolute} + {position.relative}{untied}"

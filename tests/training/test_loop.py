@@ -152,6 +152,7 @@ def test_a_changed_config_is_refused_unless_it_changes_no_number(finished):
         ("data.length=64", ["rows of 16 tokens", "data.length=64"]),
         ("model.vocab_size=400", ["300 pieces", "model.vocab_size=400"]),
         ("position.max_length=8", ["data.length=16", "position.max_length=8"]),
+        ("model.pad_id=7", ["model.pad_id=7", "in rows of pre-training it is 0"]),
         ("optimizer.warmup=soon", ["optimizer.warmup='soon'", "'10%'"]),
         ("data.vocabulary=/nowhere.model", ["/nowhere.model", "tupe vocab"]),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from tupe_jax.checks import check_fields, from_mapping, one_of
-from tupe_jax.config import POSITION_VARIANTS, Config
+from tupe_jax.config import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config_files import STUDY, require_kind
 from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.errors import UserError
@@ -20,7 +20,6 @@ from tupe_jax.recipes import from_config_dict, to_config_dict
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
 """What variants may not differ in: they read the same rows, and the study says how."""
-ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
     """What every run has of its own would be set for all, and then not used."""
-    from tupe_jax.ablation.config import ENCODING
+    from tupe_jax.config import ENCODING
 
     own = {
         "--config.pretrain.optimizer.peak_learning_rate": "--config.learning_rates=...",

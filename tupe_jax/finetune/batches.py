@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tupe_jax.config import ModelConfig
 from tupe_jax.data.examples import Example
 from tupe_jax.data.pairs import Encoder, encode_examples
-from tupe_jax.model.positions import encodings
+from tupe_jax.model.positions import padding_matters
 from tupe_jax.training.state import random_key
 
 SHORTEST_BUCKET = 32
@@ -95,7 +95,7 @@ def bucket_lengths(config: ModelConfig, length: int, longest: int) -> tuple[int,
 
     Only `length` for an encoding whose numbers depend on the row's length, padding included.
     """
-    if any(encoding.row_factor for encoding in encodings(config).values()):
+    if padding_matters(config):
         return (length,)
     buckets = [SHORTEST_BUCKET]
     while buckets[-1] < longest:

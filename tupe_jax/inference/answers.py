@@ -14,7 +14,7 @@ from tupe_jax.data.pairs import Encoder, join
 from tupe_jax.errors import UserError
 from tupe_jax.inference.sentences import batches, encode_unmasked, named
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.positions import encodings
+from tupe_jax.model.positions import padding_matters
 
 Texts = str | tuple[str, str]
 """What is to be judged: a text, or a pair of them."""
@@ -50,7 +50,7 @@ def head_outputs(
         for number, text in enumerate(texts, 1)
     ]
     # Where padding changes numbers, there is as much of it as in training.
-    by_padding = any(encoding.row_factor for encoding in encodings(model.config).values())
+    by_padding = padding_matters(model.config)
     graph, state = nnx.split(model)
     outputs_NxC = np.empty((len(rows), model.classification_heads[head].output.bias.shape[0]))
     for tokens_BxS, which in batches(rows, model.config, length if by_padding else None):

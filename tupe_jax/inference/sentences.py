@@ -10,7 +10,7 @@ from tupe_jax.config import ModelConfig
 from tupe_jax.data.pairs import Encoder, join
 from tupe_jax.data.vocabulary import MASK_ID, SPECIAL_PIECES
 from tupe_jax.errors import UserError
-from tupe_jax.model.positions import encodings, longest_input
+from tupe_jax.model.positions import longest_input, padding_matters
 
 Row = NDArray[np.int32]
 """[CLS] text [SEP], or text [SEP] [CLS]: two tokens more than the text."""
@@ -104,8 +104,7 @@ def batches(
     """
     batch_size = next((size for size in sizes if size >= len(rows)), sizes[-1])
     longest = longest_input(config)
-    by_padding = any(encoding.row_factor for encoding in encodings(config).values())
-    shortest = config.position.max_length if by_padding else _SHORTEST
+    shortest = config.position.max_length if padding_matters(config) else _SHORTEST
     lengths_N = np.array([length or _padded_length(len(row), shortest, longest) for row in rows])
     for length in np.unique(lengths_N):
         chosen = np.flatnonzero(lengths_N == length)

@@ -19,6 +19,7 @@ from tupe_jax.model.positions.encoding import (
     encodings,
     logit_scale,
     longest_input,
+    padding_matters,
     relative_encoding,
 )
 from tupe_jax.model.positions.modules import LayerPositions, SharedPositions, reset, sum_of
@@ -36,6 +37,7 @@ __all__ = [
     "encodings",
     "logit_scale",
     "longest_input",
+    "padding_matters",
     "relative",
     "relative_encoding",
     "reset",

@@ -131,6 +131,11 @@ def longest_input(config: ModelConfig) -> float:
     return min(tables, default=math.inf)
 
 
+def padding_matters(config: ModelConfig) -> bool:
+    """Whether what a row gives depends on its whole length, padding included."""
+    return any(encoding.row_factor for encoding in encodings(config).values())
+
+
 def _entries(config: ModelConfig) -> tuple[Entry, Entry]:
     position = config.position
     return (
