@@ -10,13 +10,13 @@ import pytest
 
 from tests.ablation.studies import record_of, small_study
 from tupe_jax.ablation import perform, shared_data
-from tupe_jax.ablation.alone import alone
 from tupe_jax.ablation.collect import collect
 from tupe_jax.ablation.judged_on import digests
 from tupe_jax.ablation.plan import EVERYTHING, RunKey, Unit
 from tupe_jax.ablation.record import write_record
 from tupe_jax.ablation.run import begin, run_shard
 from tupe_jax.ablation.table import markdown
+from tupe_jax.alone import alone
 from tupe_jax.errors import StartAgainError, UserError
 from tupe_jax.finetune.glue import Shard
 from tupe_jax.finetune.task import open_task

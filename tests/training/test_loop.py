@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.training import runs
+from tupe_jax import cli
+from tupe_jax.alone import alone
 from tupe_jax.data.vocabulary import Vocabulary
-from tupe_jax.errors import UserError
+from tupe_jax.errors import START_AGAIN_EXIT_CODE, UserError
 from tupe_jax.training.checkpoint import load_for_use
 from tupe_jax.training.summary import summarise
 
@@ -163,6 +165,16 @@ def test_settings_that_do_not_fit(change, words, corpus, tmp_path):
         runs.run_here(arguments, tmp_path)
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_second_run_in_one_work_directory_is_refused(finished, capsys):
+    arguments, workdir, _ = finished
+    command = ["pretrain", "--config=tupe_r:tiny", f"--workdir={workdir}", *arguments]
+    with alone(workdir / "run.lock"):
+        assert cli.main(command) == START_AGAIN_EXIT_CODE
+    assert "another run trains here" in capsys.readouterr().err
+    assert cli.main(command) == 0
+    assert "finished already" in capsys.readouterr().out
 
 
 def test_a_run_that_explodes_gives_up_with_a_reason(corpus, tmp_path):

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 from flax import nnx
 
-from tupe_jax.ablation.alone import alone
 from tupe_jax.ablation.collect import (
     check_judged_on,
     check_trained_on,
@@ -26,7 +25,9 @@ from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.ablation.plan import RunKey
 from tupe_jax.ablation.record import ProbeScore, RunRecord
 from tupe_jax.ablation.shared_data import SharedData, make_shared_data
+from tupe_jax.alone import alone
 from tupe_jax.config import Config
+from tupe_jax.errors import UserError
 from tupe_jax.lab.inference_pairs import InferencePair
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.parallel.mesh import make_mesh
@@ -57,7 +58,7 @@ class Performer:
         folder = self.workdir / key.folder
         folder.mkdir(parents=True, exist_ok=True)
         refusal = f"another process does this run: {folder}; give each of them another --shard"
-        with alone(folder / LOCK_FILE, refusal):
+        with alone(folder / LOCK_FILE, UserError(refusal)):
             return self._do(key, is_tuning)
 
     def _do(self, key: RunKey, is_tuning: bool) -> RunRecord | None:

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tupe_jax.ablation.alone import alone
+from tupe_jax.alone import alone
 from tupe_jax.config import Config
 from tupe_jax.data.rows import INDEX_FILE
 from tupe_jax.parallel.processes import say

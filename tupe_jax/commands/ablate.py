@@ -92,7 +92,7 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
-    from tupe_jax.ablation.alone import alone
+    from tupe_jax.alone import alone
 
     with alone(workdir / "report.lock"):  # else an older table might come last
         return _write_alone(config, workdir, command)

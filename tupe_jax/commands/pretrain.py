@@ -78,15 +78,21 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
 
     from tupe_jax import __version__
     from tupe_jax.training.changed_config import settings
-    from tupe_jax.training.loop import pretrain
-    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
-    from tupe_jax.training.workdir import open_workdir
+    from tupe_jax.training.workdir import hold, open_workdir
 
     processes.require_same(
         "versions and settings",
         {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
     )
     open_workdir(workdir, processes)
+    with hold(workdir, processes):
+        return _run_alone(config, workdir, stop, processes)
+
+
+def _run_alone(config: "Config", workdir: Path, stop: "StopSignal", processes: "Processes") -> int:
+    from tupe_jax.training.loop import pretrain
+    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+
     outcome = pretrain(config, workdir, stop, processes)
     if not outcome.finished:
         if processes.index == 0:

@@ -13,9 +13,7 @@ the number of workers and however often the work was interrupted. In the output 
 Rows are not shuffled here: the reader of prepared rows shuffles all of them anew in every epoch.
 """
 
-import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tupe_jax.alone import alone
 from tupe_jax.data import rows, workers
 from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.graph import elements
@@ -201,19 +200,8 @@ def _only_writer(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot make this folder ({error.strerror})") from None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(handle, folder)
+    with alone(folder, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int, folder: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"{folder}: another `tupe prepare` is writing to it") from None
 
 
 def repack(rows_NxL: Rows) -> Rows:

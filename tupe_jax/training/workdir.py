@@ -2,13 +2,16 @@
 
 import secrets
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from tupe_jax.errors import UserError, writing_failed
+from tupe_jax.alone import alone
+from tupe_jax.errors import StartAgainError, UserError, writing_failed
 from tupe_jax.parallel.processes import Processes
 
 # Network file systems remember for seconds that a file was not there.
 VISIBLE_SECONDS = 10.0
+LOCK_FILE = "run.lock"
 
 
 def open_workdir(workdir: Path, processes: Processes) -> None:
@@ -24,6 +27,18 @@ def open_workdir(workdir: Path, processes: Processes) -> None:
         ) from error
     if processes.count > 1:
         _check_shared(workdir, processes)
+
+
+def hold(workdir: Path, processes: Processes) -> AbstractContextManager[None]:
+    """Keep a second run out of a work directory; process 0 holds it for all.
+
+    Two would write the same checkpoints and metrics. It is refused with the code for "start again":
+    a run that was just ended may take a while to let go, on NFS a minute.
+    """
+    if processes.index:
+        return nullcontext()
+    refusal = f"{workdir}: another run trains here; wait for its end or give another --workdir"
+    return alone(workdir / LOCK_FILE, StartAgainError(refusal))
 
 
 def _check_shared(workdir: Path, processes: Processes) -> None:
