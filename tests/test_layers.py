@@ -7,7 +7,7 @@ PACKAGE = Path(__file__).parents[1] / "tupe_jax"
 MODEL = ("model", "platform")  # `platform` chooses the attention of a model: both know each other
 LAYERS = (
     ("errors",),
-    ("checks", "special_tokens"),
+    ("alone", "checks", "special_tokens"),
     ("config", "config_files", "host_memory", "logical_axes"),
     ("kernels", "recipes"),
     MODEL,

@@ -2,12 +2,14 @@
 
 import re
 import shlex
-from pathlib import Path
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import tupe_jax
+from tests import users
 from tests.training.conftest import compile_once
 from tests.training.runs import NeverStop
 from tupe_jax import cli
@@ -22,10 +24,9 @@ from tupe_jax.pretrained import load_pretrained
 from tupe_jax.training.metrics import read_metrics
 
 __all__ = ["compile_once"]
-# A thousand steps: compiled as for users they take two thirds of the time.
+# Fine-tuning takes a thousand steps.
 pytestmark = pytest.mark.usefixtures("optimised")
 
-ROOT = Path(__file__).parents[1]
 SEEDS = (0, 1)
 FILLED = {
     "The old doctors [MASK] tired.": {"are", "were"},
@@ -45,7 +46,8 @@ FILLED = {
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("here") / "runs" / "quickstart"
-    assert cli.main(["pretrain", f"--workdir={folder}"]) == 0
+    command = [sys.executable, "-m", "tupe_jax", "pretrain", f"--workdir={folder}"]
+    subprocess.run(command, check=True, env=users.environment())
     return folder
 
 
@@ -82,7 +84,7 @@ def test_the_readme_uses_it(workdir, monkeypatch, capsys):
     here = workdir.parents[1]
     monkeypatch.chdir(here)
     (here / "sentences.txt").write_text("The dog slept.\nThe girls laughed.\n")
-    text = (ROOT / "README.md").read_text().split("## Use a model")[1].split("\n## ")[0]
+    text = (users.ROOT / "README.md").read_text().split("## Use a model")[1].split("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(code, {})
     (lines,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)

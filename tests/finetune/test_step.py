@@ -51,7 +51,7 @@ def test_devices_share_the_trials_and_change_nothing(together):
     """In a process with three devices."""
     environment = {
         **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=3",
+        "JAX_NUM_CPU_DEVICES": "3",
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(

@@ -21,8 +21,7 @@ def seen():
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_NUM_CPU_DEVICES": "8"},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -4,6 +4,8 @@
 (evaluation mode, float32).
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -12,12 +14,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests import users
 from tests.model.helpers import reconfigured
 from tupe_jax.interop import fairseq
 from tupe_jax.kernels import tiles
 from tupe_jax.model.encoder import REMAT_POLICIES
-
-pytestmark = pytest.mark.usefixtures("optimised")
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PAD = 1
@@ -129,6 +130,26 @@ def check_gradients(golden, model, compiled):
     for name, expected in golden["grad"].items():
         difference = np.abs(released[name] - expected).max()
         assert difference <= 1e-5 * np.abs(expected).max(), name
+
+
+AS_USERS_DO = """
+from tests.model.test_golden import check_gradients, load, model_of
+
+golden = load("tupe_r")
+check_gradients(golden, model_of(golden), compiled=True)
+print("the same")
+"""
+
+
+def test_loss_and_every_gradient_compiled_as_for_users():
+    """The other tests compile in a hurry; this one with all that the compiler can do."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_USERS_DO],
+        capture_output=True,
+        text=True,
+        env=users.environment(),
+    )
+    assert done.stdout == "the same\n", done.stderr
 
 
 @pytest.mark.parametrize("longest_whole_row", [1024, 0], ids=["whole rows", "blocks of rows"])

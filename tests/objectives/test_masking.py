@@ -291,7 +291,7 @@ print("the same on 8 devices")
 
 
 def test_sharded_rows_get_the_same_masks_without_communication():
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
     done = subprocess.run(
         [sys.executable, "-c", SHARDED], capture_output=True, text=True, env=environment
     )

@@ -65,7 +65,7 @@ print(json.dumps(found))
 def found():
     environment = {
         **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_NUM_CPU_DEVICES": "8",
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(

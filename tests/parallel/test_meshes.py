@@ -25,7 +25,7 @@ def seen():
         env=os.environ
         | {
             "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "JAX_NUM_CPU_DEVICES": "8",
         },
     )
     assert done.returncode == 0, done.stderr

@@ -100,7 +100,7 @@ def start_elsewhere(arguments, workdir, devices=1, *, tensorflow=True):
     """`tupe pretrain` as a process of its own, with so many devices."""
     environment = {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_NUM_CPU_DEVICES": str(devices),
         "PYTHONPATH": str(ROOT),
     }
     program = ["-m", "tupe_jax"] if tensorflow else ["-c", WITHOUT_TENSORFLOW]
@@ -189,7 +189,7 @@ def finish(process):
     return out
 
 
-STEPS = 40
+STEPS = 24
 
 
 def steps_with_saves(corpus, reader="prepared", every=3):
@@ -201,7 +201,7 @@ def steps_with_saves(corpus, reader="prepared", every=3):
             "model.num_layers": 2,
             "train.steps": STEPS,
             "checkpoint.every": every,
-            "eval.every": 20,
+            "eval.every": 12,
         },
     )
 
@@ -215,7 +215,7 @@ def assert_kills_change_nothing(arguments, devices, calm, killed):
     """Kill a run twice at random moments, start it again, and compare it with one left alone."""
     moments = random.Random(f"{killed.name} {devices}")
     kills = 0
-    for lines in (moments.randrange(5, 15), moments.randrange(18, 28)):
+    for lines in (moments.randrange(3, 9), moments.randrange(12, 19)):
         process = start_elsewhere(arguments, killed, devices)
         wait_for_lines(process, killed, lines)
         time.sleep(moments.random() * 0.05)

@@ -98,11 +98,8 @@ def test_a_state_is_restored_onto_other_devices(tmp_path):
         save(checkpoints, 2, state)
         checkpoints.close()
     """
-    folders, devices = (
-        (tmp_path / "one", tmp_path / "eight"),
-        "xla_force_host_platform_device_count",
-    )
-    with python(run, *folders, XLA_FLAGS=f"--{devices}=8") as process:
+    folders = tmp_path / "one", tmp_path / "eight"
+    with python(run, *folders, JAX_NUM_CPU_DEVICES="8") as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert_same_bits(open_at(tmp_path / "eight").restore(abstract(state)).state, state)
