@@ -27,7 +27,6 @@ __all__ = ["compile_once"]
 # Fine-tuning takes a thousand steps.
 pytestmark = pytest.mark.usefixtures("optimised")
 
-SEEDS = (0, 1)
 FILLED = {
     "The old doctors [MASK] tired.": {"are", "were"},
     "The old doctor [MASK] tired.": {"is", "was"},
@@ -97,23 +96,21 @@ def test_the_readme_uses_it(workdir, monkeypatch, capsys):
 
 
 def test_pre_training_helps_to_tell_good_sentences_from_bad_ones(workdir, tmp_path):
-    """Measured: 65.2 and 65.1 % against 55.5 and 55.6 %; with a third seed 62.5 against 50.2 %."""
+    """Measured: 65.2 against 55.5 %; with other seeds 65.1 against 55.6, 62.5 against 50.2 %."""
     pretrained = load_pretrained(workdir)
     task = open_task("builtin_cola", train_examples=2000, dev_examples=1000)
 
-    def accuracies(from_scratch):
+    def accuracy(from_scratch):
         settings = ["--config.length=64", "--config.epochs=2", "--config.evaluations_per_epoch=1"]
         values = load_config(
             "finetune:quick",
             [*settings, f"--config.from_scratch={from_scratch}", "--config.keep_weights=False"],
         ).to_dict()
         config = from_mapping(FinetuneConfig, values, "finetune")
-        trials = trials_of([config.optimizer.peak_learning_rate], SEEDS)
-        results = finetune(
+        trials = trials_of([config.optimizer.peak_learning_rate], [0])
+        (result,) = finetune(
             config, pretrained, task, trials, tmp_path / str(from_scratch), NeverStop()
         )
-        return np.array([result.last.scores["dev"]["accuracy"] for result in results])
+        return result.last.scores["dev"]["accuracy"]
 
-    trained, scratch = accuracies(from_scratch=False), accuracies(from_scratch=True)
-    assert trained.min() > scratch.max()
-    assert trained.mean() > scratch.mean() + 0.05
+    assert accuracy(from_scratch=False) > accuracy(from_scratch=True) + 0.05
