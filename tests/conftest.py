@@ -25,7 +25,7 @@ if "XLA_FLAGS" not in os.environ and xla_knows("xla_cpu_use_fusion_emitters"):
 
 @pytest.fixture(scope="module")
 def optimised():
-    """Let the compiler optimise, for a module that computes much."""
+    """Let the compiler optimise, for tests of what it makes and for modules that compute much."""
     import jax
 
     jax.config.update("jax_disable_most_optimizations", False)

@@ -18,7 +18,7 @@ def alone(path: Path, refusal: UserError | None = None) -> Iterator[None]:
     NFS), nobody is kept out: a lock is a help against mistakes, and none is no reason to fail.
     """
     how = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
-    held = os.open(path, how, mode=0o644)
+    held = os.open(path, how, mode=0o666)
     try:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))

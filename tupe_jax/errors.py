@@ -4,8 +4,8 @@ from typing import ClassVar
 
 USER_ERROR_EXIT_CODE = 2
 START_AGAIN_EXIT_CODE = 76
-"""Another process was lost, or the storage failed: the same command, in all processes, goes on from
-the newest checkpoint. (EX_PROTOCOL of sysexits.)"""
+"""Another process was lost, the storage failed, or an earlier run still holds the work directory:
+the same command, in all processes, goes on from the newest checkpoint (sysexits' EX_PROTOCOL)."""
 
 
 class UserError(ValueError):

@@ -12,8 +12,8 @@ with code 75.
 One run in several processes, here or on several hosts: the same command in each, with
 --coordinator=host:port (of process 0), --processes=N and --process=0 .. N-1, or without them on
 TPU pods, under SLURM and Open MPI. They need a work directory that all see. If one fails or
-dies, all end. Exit code 76: a process was lost or did not come, or the storage failed; start all
-again.
+dies, all end. Exit code 76: a process was lost or did not come, the storage failed, or another run
+still trains in the work directory; start all again.
 """
 
 import argparse
