@@ -48,12 +48,14 @@ def make_train_step(
         def if_finite(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
+        updates_before = state.step - state.skipped
+        average = averaged(config.train.ema_decay, state.ema, params, updates_before)
         skipped = 1 - finite.astype(jnp.int32)
         new_state = TrainState(
             step=state.step + 1,
             params=if_finite(params, state.params),
             opt_state=if_finite(opt_state, state.opt_state),
-            ema=if_finite(averaged(config.train.ema_decay, state.ema, params), state.ema),
+            ema=if_finite(average, state.ema),
             skipped=state.skipped + skipped,
             skipped_in_a_row=(state.skipped_in_a_row + 1) * skipped,
         )
@@ -61,7 +63,7 @@ def make_train_step(
             "loss": sums.loss / total,
             "accuracy": sums.correct / total,
             "grad_norm": gradient_norm,
-            "learning_rate": jnp.asarray(learning_rate(state.step - state.skipped)),
+            "learning_rate": jnp.asarray(learning_rate(updates_before)),
             "skipped": new_state.skipped,
             "skipped_in_a_row": new_state.skipped_in_a_row,
         }
@@ -100,9 +102,17 @@ def accumulate(
     return result
 
 
-def averaged(decay: float, average: Params | None, params: Params) -> Params | None:
-    """Move the average towards the params: decay * average + (1 - decay) * params."""
+def averaged(
+    decay: float, average: Params | None, params: Params, updates_before: jax.Array
+) -> Params | None:
+    """Move the average towards the params: d * average + (1 - d) * params.
+
+    d rises with the number of updates t, min(decay, (1 + t) / (10 + t)): the average spans about
+    the last tenth of the run until `decay` limits it. A constant decay would keep the random
+    initial weights for thousands of steps, decay^t of them.
+    """
     if average is None:
         return None
-    moved: Params = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+    d = jnp.minimum(decay, (1 + updates_before) / (10 + updates_before))
+    moved: Params = jax.tree.map(lambda a, p: d * a + (1 - d) * p, average, params)
     return moved
