@@ -18,6 +18,10 @@ Mask = Callable[[jax.Array, jax.Array], MaskedRows]
 """(tokens [B, S], key) -> rows with some tokens hidden."""
 Metrics = dict[str, jax.Array]
 
+EMA_WARMUP = 80
+"""Measured on the quick start: of 10, 20, 40, 80 and 160, 10 lags behind the plain weights while
+the loss falls fast, and 160 gains less from averaging."""
+
 
 def make_train_step(
     config: Config,
@@ -107,12 +111,12 @@ def averaged(
 ) -> Params | None:
     """Move the average towards the params: d * average + (1 - d) * params.
 
-    d rises with the number of updates t, min(decay, (1 + t) / (10 + t)): the average spans about
-    the last tenth of the run until `decay` limits it. A constant decay would keep the random
-    initial weights for thousands of steps, decay^t of them.
+    d rises with the number of updates t, min(decay, (1 + t) / (EMA_WARMUP + t)): the average spans
+    about the last t / EMA_WARMUP updates until `decay` limits it. A constant decay would keep
+    decay^t of the random initial weights, for thousands of updates.
     """
     if average is None:
         return None
-    d = jnp.minimum(decay, (1 + updates_before) / (10 + updates_before))
+    d = jnp.minimum(decay, (1 + updates_before) / (EMA_WARMUP + updates_before))
     moved: Params = jax.tree.map(lambda a, p: d * a + (1 - d) * p, average, params)
     return moved
