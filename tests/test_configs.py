@@ -88,6 +88,16 @@ def test_the_paper_recipe_is_the_papers():
     assert not config.model.pre_layer_norm
 
 
+def rules(form):
+    config = from_config_dict(load_config(f"tupe_r:{form}"))
+    return config.objective.mask_rule, config.data.packing, config.optimizer.warmup_from_zero
+
+
+def test_only_the_paper_recipe_has_the_official_rules():
+    assert rules("paper") == ("released", "sentences", True)
+    assert rules("modern") == rules("tiny") == ("ordinary", "stream", False)
+
+
 @pytest.mark.parametrize("form", ["modern", "tiny"])
 def test_the_papers_fine_tuning_has_dropout_whatever_the_model_had(form):
     pretrained = from_config_dict(load_config(f"tupe_r:{form}")).model

@@ -39,7 +39,7 @@ def _paper(position: str | PositionConfig, size: str) -> Config:
     # All other defaults of the sections are the paper's.
     return Config(
         model=model_config(size, position, dtype="bfloat16"),
-        data=DataConfig(task=PAPER_DATA),
+        data=DataConfig(task=PAPER_DATA, packing="sentences"),
         objective=ObjectiveConfig(mask_rule="released"),
         optimizer=OptimizerConfig(warmup_from_zero=True),
     )
