@@ -11,7 +11,6 @@ LONG_ENOUGH_TO_STOP = """
   --config.train.batch_size=4 --config.train.steps=300 --config.train.log_every=1
   --config.eval.rows=8 --config.eval.every=300
 """
-CORPUS = "--config.data.task=builtin:400 --config.data.cleaning=none"
 PREPARED = "--config.data.prepared=rows --config.data.length=16"
 MEASUREMENT = "--length=8 --words=2"
 STUDY = """

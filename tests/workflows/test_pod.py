@@ -1,6 +1,6 @@
 """The way to a pod, with two processes of this machine in place of the pod's."""
 
-from tests.workflows.small import CORPUS, FEW_STEPS, LONG_ENOUGH_TO_STOP, MODEL
+from tests.workflows.small import FEW_STEPS, LONG_ENOUGH_TO_STOP, MODEL
 from tests.workflows.steps import Step, in_order
 
 BUCKET = {"/mnt/tupe-runs": "bucket"}
@@ -42,7 +42,7 @@ STEPS = [
     Step(
         "launch/local.sh --processes=2 --devices=2 -- pretrain --config=quickstart "
         "--workdir=runs/two",
-        small=f"{CORPUS} --config.data.length=32 {MODEL} {FEW_STEPS}",
+        small=f"--config.data.prepared=bucket/rows --config.data.length=32 {MODEL} {FEW_STEPS}",
         leaves="runs/two/checkpoints/4",
         says="[0] validation loss",
     ),
