@@ -7,7 +7,8 @@ paper   8 tasks x 4 learning rates x 5 seeds; for base about 2.4e18 FLOPs, which
         host of 8 v5e chips at a quarter of their peak (counted, not measured).
         Expected, from the paper (TUPE-R base, 1 M steps): average 85.04.
 quick   small models on a CPU: the five tasks with fewer than 100,000 examples, a coarser grid,
-        not tuned. docs/finetuning.md has what a model of 20 minutes reached with one of them.
+        not tuned, dropout as in pre-training. docs/finetuning.md has what a model of 20 minutes
+        reached with one of them.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from tupe_jax.checks import one_of
+from tupe_jax.config import OptimizerConfig
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 
 FORMS = {
@@ -23,7 +25,13 @@ FORMS = {
         tasks=("sst2", "cola", "mrpc", "rte", "stsb"),
         learning_rates=(1e-4, 5e-4),
         seeds=(0, 1, 2),
-        finetune=FinetuneConfig(length=128, epochs=3, keep_weights=False),
+        finetune=FinetuneConfig(
+            length=128,
+            epochs=3,
+            dropout=-1.0,
+            keep_weights=False,
+            optimizer=OptimizerConfig(warmup="6%"),
+        ),
     ),
 }
 

@@ -14,6 +14,7 @@ from tupe_jax.config import POSITION_VARIANTS
 from tupe_jax.config_files import known_configs, load_config
 from tupe_jax.errors import UserError
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
+from tupe_jax.finetune.run import finetuned_model_config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.recipes import from_config_dict
 
@@ -85,6 +86,21 @@ def test_the_paper_recipe_is_the_papers():
         0.15,
     )
     assert not config.model.pre_layer_norm
+
+
+@pytest.mark.parametrize("form", ["modern", "tiny"])
+def test_the_papers_fine_tuning_has_dropout_whatever_the_model_had(form):
+    pretrained = from_config_dict(load_config(f"tupe_r:{form}")).model
+    assert (pretrained.dropout, pretrained.attention_dropout) == (0, 0)
+    protocols = (
+        from_mapping(FinetuneConfig, load_config("finetune"), "config"),
+        from_mapping(GlueConfig, load_config("glue"), "config").finetune,
+    )
+    for protocol in protocols:
+        model = finetuned_model_config(protocol, pretrained)
+        assert (model.dropout, model.attention_dropout) == (0.1, 0.1)
+    quick = from_mapping(FinetuneConfig, load_config("finetune:quick"), "config")
+    assert finetuned_model_config(quick, pretrained) == pretrained
 
 
 def test_overrides_and_their_errors():

@@ -166,7 +166,10 @@ class ObjectiveConfig:
     """Masked language modelling: which tokens are hidden, and how."""
 
     mask_rate: float = 0.15
-    """Share of a row's ordinary tokens that are chosen; all of them are scored."""
+    """Share of the tokens that are chosen; all of them are scored."""
+    mask_rule: Literal["ordinary", "released"] = "ordinary"
+    """Which tokens can be chosen: `ordinary`, all but special ones; `released`, all but padding,
+    [CLS] and [SEP] included, as in the official code."""
     mask_unit: Literal["token", "word", "span"] = "token"
     mean_span: float = 3.0
     replace_by_mask: float = 0.8
@@ -177,6 +180,11 @@ class ObjectiveConfig:
         check_fields(self, "objective")
         if not 0 < self.mask_rate < 1:
             raise UserError(f"objective.mask_rate={self.mask_rate} must be between 0 and 1")
+        if self.mask_rule == "released" and self.mask_unit != "token":
+            raise UserError(
+                f"objective.mask_rule='released' chooses single tokens, but objective.mask_unit="
+                f"{self.mask_unit!r}; set --config.objective.mask_rule=ordinary"
+            )
         if self.mean_span < 1:
             raise UserError(f"objective.mean_span={self.mean_span} must be at least 1")
         kept = 1 - self.replace_by_mask - self.replace_by_random
@@ -199,6 +207,9 @@ class OptimizerConfig:
     """Length of the final decay of the `wsd` schedule (warm-up, stable, decay)."""
     final_fraction: float = 0.0
     """Of the peak, at the last step."""
+    warmup_from_zero: bool = False
+    """The first update has learning rate 0 and each later one the rate that would else be its
+    predecessor's, as in the official trainer. False: no update is without effect."""
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6

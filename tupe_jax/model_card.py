@@ -13,7 +13,7 @@ from tupe_jax.checks import from_mapping
 from tupe_jax.config import Config, position_name
 from tupe_jax.config_files import known_configs, load_config, nearest_config
 from tupe_jax.errors import UserError
-from tupe_jax.interop.checkpoint_file import CHECKPOINT
+from tupe_jax.interop.checkpoint_file import CHECKPOINT, DICTIONARY
 from tupe_jax.interop.folder import VOCABULARY, HeadFacts, save_folder
 from tupe_jax.model.positions import longest_input
 from tupe_jax.pretrained import Pretrained
@@ -56,8 +56,16 @@ def _use(pretrained: Pretrained, name: str, format: Format) -> str:
     words, vocabulary = pretrained.config.masked_word_head, pretrained.known_vocabulary
     if format == "fairseq":
         command = ["tupe", "import-fairseq", f"{name}/{CHECKPOINT}", f"{name}_imported"]
-        known = [f"--vocabulary={name}/{VOCABULARY}"] if vocabulary else []
-        return f"```bash\n{shlex.join([*command, *known])}\n```"
+        if vocabulary is None:
+            return f"```bash\n{shlex.join(command)}\n```"
+        command.append(f"--vocabulary={name}/{VOCABULARY}")
+        load = f"load_model_ensemble([{f'{name}/{CHECKPOINT}'!r}], {{'data': {name!r}}})"
+        return (
+            f"For the official TUPE code: `checkpoint_utils.{load}`. {CHECKPOINT} has the official "
+            f"token ids, which {DICTIONARY} defines. `<file>`, `<email>` and `<url>` are added: "
+            "they read as [UNK] and are never predicted. Back into the token ids of tupe_jax:\n\n"
+            f"```bash\n{shlex.join(command)}\n```"
+        )
     if format == "hf":
         model = "BertForMaskedLM" if words else "BertModel"
         load = f"model = transformers.{model}.from_pretrained({name!r})"

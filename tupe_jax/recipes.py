@@ -1,6 +1,7 @@
 """Recipes: whole experiments as ConfigDicts, from which the files in `configs/` are made.
 
-paper     the TUPE paper's pre-training, to the letter (base, 1 M steps of 256 x 512 tokens)
+paper     the TUPE paper's pre-training (base, 1 M steps of 256 x 512 tokens), with the official
+          code's rules of masking, packing and learning rate; docs/pretraining.md lists what differs
 modern    the same data seen sooner: large batches, 30 % masking, bfloat16, pre-LN
 tiny      minutes on a CPU, on the built-in corpus
 """
@@ -35,9 +36,12 @@ def recipe(position: str | PositionConfig, form: str = "paper", size: str = "bas
 
 
 def _paper(position: str | PositionConfig, size: str) -> Config:
-    # Every default of the sections is the paper's.
+    # All other defaults of the sections are the paper's.
     return Config(
-        model=model_config(size, position, dtype="bfloat16"), data=DataConfig(task=PAPER_DATA)
+        model=model_config(size, position, dtype="bfloat16"),
+        data=DataConfig(task=PAPER_DATA),
+        objective=ObjectiveConfig(mask_rule="released"),
+        optimizer=OptimizerConfig(warmup_from_zero=True),
     )
 
 

@@ -3,9 +3,11 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import types
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from tests.model.helpers import logits, random_tokens, small_config, spread_mode
 from tupe_jax import cli
 from tupe_jax.errors import UserError
 from tupe_jax.interop import fairseq
+from tupe_jax.interop.checkpoint_file import read_checkpoint
 from tupe_jax.interop.folder import load_folder
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -154,14 +157,15 @@ def test_other_bins_have_no_released_form():
 # ------------------------------------------------------------------ tupe import-fairseq
 
 
-def torch_checkpoint(path, **arguments):
+def torch_checkpoint(path, scores=None, **arguments):
     state = {name: torch.from_numpy(array.copy()) for name, array in golden_state().items()}
     # The released trainer saves its meters, objects of a class that is not installed here.
     module = types.ModuleType("fairseq.meters")
     module.AverageMeter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
     meter = module.AverageMeter()
     meter.sum = 3.0
-    content = {"model": state, "extra_state": {"train_meters": OrderedDict(loss=meter)}}
+    extra = {"train_meters": OrderedDict(loss=meter), **(scores or {})}
+    content = {"model": state, "extra_state": extra}
     if arguments:
         content["args"] = argparse.Namespace(arch="roberta_base", **arguments)
     with pytest.MonkeyPatch.context() as patch:
@@ -208,6 +212,30 @@ def test_without_a_vocabulary_positions_are_seen_and_weights_go_on(tmp_path, cap
     assert (
         "tupe import-fairseq back/checkpoint.pt back_imported\n" in (back / "README.md").read_text()
     )
+
+
+SCALAR = re.compile(rb"cnumpy\._?core\.multiarray\nscalar\n")
+
+
+def renamed_scalars(path, module):
+    """Let a checkpoint name the function that makes NumPy numbers as another NumPy would."""
+    with zipfile.ZipFile(path) as file:
+        records = {name: file.read(name) for name in file.namelist()}
+    (pickled,) = (name for name in records if name.endswith("data.pkl"))
+    records[pickled], count = SCALAR.subn(f"c{module}\nscalar\n".encode(), records[pickled])
+    assert count == 1
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in records.items():
+            file.writestr(name, content)
+
+
+@pytest.mark.parametrize("number", [np.float64(0.875), np.float32(0.875), np.int64(3)])
+@pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
+def test_scores_that_are_numpy_numbers_are_read(tmp_path, number, module):
+    """Pearson's correlation is such a number; the module's name is NumPy 1's or NumPy 2's."""
+    path = torch_checkpoint(tmp_path / "c.pt", {"val_loss": number, "best": number})
+    renamed_scalars(path, module)
+    assert_same_state(read_checkpoint(path).state, golden_state())
 
 
 def user_error(capsys, *argv):

@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -76,6 +77,26 @@ def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
         load_folder(saved)
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_half_precision_is_read_as_float32_of_the_same_values(saved, dtype):
+    before = arrays_of(load_folder(saved))
+    change_weights(saved, lambda a: a.update({k: v.astype(dtype) for k, v in a.items()}))
+    after = arrays_of(load_folder(saved))
+    assert {array.dtype for array in after.values()} == {np.dtype(np.float32)}
+    for path, array in before.items():
+        np.testing.assert_array_equal(after[path], array.astype(dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32])
+def test_arrays_that_are_no_floats_of_at_most_32_bits_are_refused_by_name(saved, dtype):
+    name = "masked_word_head.bias"
+    change_weights(saved, lambda a: a.update({name: a[name].astype(dtype)}))
+    with pytest.raises(UserError) as error:
+        load_folder(saved)
+    assert name in str(error.value)
+    assert np.dtype(dtype).name in str(error.value)
 
 
 def test_nothing_is_overwritten_and_nothing_is_left_behind(saved):

@@ -5,51 +5,58 @@ import math
 import numpy as np
 import pytest
 
+from tupe_jax.config import ObjectiveConfig
 from tupe_jax.data.rows import Index, Split, shard_file, write_index, write_shard
+from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL, UNK_ID
 from tupe_jax.errors import UserError
-from tupe_jax.training.baseline import (
-    NEVER_MASKED,
-    UnigramBaseline,
-    count_tokens,
-    prepared_rows,
-)
+from tupe_jax.objectives.masking import never_chosen
+from tupe_jax.training.baseline import UnigramBaseline, count_tokens, prepared_rows
+
+NEVER_CHOSEN = never_chosen(ObjectiveConfig(), SPECIAL)
 
 
 def baseline(**counts):
     counts_V = np.zeros(9, np.int64)
     for name, count in counts.items():
         counts_V[int(name.removeprefix("piece_"))] = count
-    return UnigramBaseline.from_counts(counts_V)
+    return UnigramBaseline.from_counts(counts_V, NEVER_CHOSEN)
 
 
 def test_probabilities_are_smoothed_frequencies_of_what_can_be_masked():
-    # Ids 4 .. 8 can be masked: five pieces get one occurrence more.
-    guess = baseline(piece_0=1000, piece_1=1000, piece_5=10, piece_6=5)
-    np.testing.assert_allclose(guess.probability_V[[4, 5, 6]], [1 / 20, 11 / 20, 6 / 20])
-    assert not guess.probability_V[list(NEVER_MASKED)].any()
+    # Ids 5 .. 8 can be masked: four tokens get one occurrence more. [UNK] never is.
+    guess = baseline(piece_0=1000, piece_1=1000, piece_4=1000, piece_5=10, piece_6=5)
+    np.testing.assert_allclose(guess.probability_V[[5, 6, 7]], [11 / 19, 6 / 19, 1 / 19])
+    assert not guess.probability_V[[PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID]].any()
+
+
+def test_what_the_official_rule_chooses_is_counted():
+    counts_V = np.array([1000, 2, 4, 0, 1, 10, 5])
+    chosen = never_chosen(ObjectiveConfig(mask_rule="released"), SPECIAL)
+    guess = UnigramBaseline.from_counts(counts_V, chosen)
+    np.testing.assert_allclose(guess.probability_V, np.array([0, 3, 5, 0, 2, 11, 6]) / 27)
 
 
 def test_loss_accuracy_and_entropy():
     guess = baseline(piece_5=10, piece_6=5)
     assert guess.loss(np.array([5, 5, 6, 8])) == pytest.approx(
-        -(2 * math.log(11 / 20) + math.log(6 / 20) + math.log(1 / 20)) / 4
+        -(2 * math.log(11 / 19) + math.log(6 / 19) + math.log(1 / 19)) / 4
     )
     assert guess.accuracy(np.array([5, 5, 6, 8])) == 0.5
     assert guess.entropy == pytest.approx(
-        -sum(p * math.log(p) for p in (11 / 20, 6 / 20, 1 / 20, 1 / 20, 1 / 20))
+        -sum(p * math.log(p) for p in (11 / 19, 6 / 19, 1 / 19, 1 / 19))
     )
 
 
 def test_no_counts_mean_that_all_are_alike():
     guess = baseline()
-    assert guess.entropy == pytest.approx(math.log(5))
-    assert guess.loss(np.array([4, 7])) == pytest.approx(math.log(5))
+    assert guess.entropy == pytest.approx(math.log(4))
+    assert guess.loss(np.array([5, 7])) == pytest.approx(math.log(4))
 
 
 def test_on_words_drawn_as_counted_the_loss_is_the_entropy():
     rng = np.random.default_rng(0)
-    tokens = rng.choice(np.arange(4, 50), p=rng.dirichlet(np.ones(46)), size=(200, 500))
-    guess = UnigramBaseline.from_counts(count_tokens([tokens], 50))
+    tokens = rng.choice(np.arange(5, 50), p=rng.dirichlet(np.ones(45)), size=(200, 500))
+    guess = UnigramBaseline.from_counts(count_tokens([tokens], 50), NEVER_CHOSEN)
     assert guess.loss(tokens) == pytest.approx(guess.entropy, abs=1e-3)
 
 

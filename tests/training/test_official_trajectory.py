@@ -27,6 +27,7 @@ NOT_SCORED = PAD = 1
 SLOTS = 12  # enough for every row
 TOLERANCE = 1e-5  # float rounding is 5e-7 here; decay that skips LayerNorms would show as 8e-5
 CONFIG = OptimizerConfig(name="adam_released", peak_learning_rate=1e-3)
+# The recorded run set its rates itself, from peak / 4; the official trainer is in test_schedule.py.
 SCHEDULE = learning_rate(CONFIG, total_steps=20, warmup_steps=4, decay_steps=0)
 
 

@@ -1,4 +1,4 @@
-"""Learning rates at the corners of every schedule; the official one is in the trajectory's test."""
+"""Learning rates at the corners of every schedule."""
 
 import jax
 import jax.numpy as jnp
@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tupe_jax.config import OptimizerConfig
+from tupe_jax.recipes import from_config_dict, recipe
 from tupe_jax.training.schedule import learning_rate
 
 
-def rates(schedule, *, total=100, warmup=10, decay=0, updates=100, final_fraction=0.1):
+def rates(schedule, *, total=100, warmup=10, decay=0, updates=100, **settings):
     config = OptimizerConfig(
-        schedule=schedule, peak_learning_rate=2.0, final_fraction=final_fraction
+        schedule=schedule, peak_learning_rate=2.0, **{"final_fraction": 0.1, **settings}
     )
     function = learning_rate(config, total_steps=total, warmup_steps=warmup, decay_steps=decay)
     return np.asarray(jax.jit(function)(jnp.arange(updates)))
@@ -65,6 +66,30 @@ def test_a_decay_that_starts_within_the_warm_up():
     ours = rates("wsd", total=10, warmup=8, decay=8, updates=10, final_fraction=0.0)
     rise, fall = np.arange(1, 11) / 8, (10 - np.arange(1, 11)) / 8
     np.testing.assert_allclose(ours, 2 * np.minimum(np.minimum(rise, fall), 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd", "constant"])
+def test_a_warm_up_from_zero_is_the_same_schedule_one_update_later(schedule):
+    later = rates(schedule, decay=20, warmup_from_zero=True)
+    np.testing.assert_array_equal(later, [0, *rates(schedule, decay=20)[:-1]])
+
+
+def official_rates(peak, warmup, total):
+    """The official trainer sets the rate of an update from the number of updates before it."""
+    rise = [peak * n / warmup for n in range(warmup + 1)]
+    fall = [peak * (1 - (n - warmup) / (total - warmup)) for n in range(warmup + 1, total)]
+    return rise + fall
+
+
+@pytest.mark.parametrize(("warmup", "total"), [(4, 20), (10, 1000), (10_000, 1_000_000)])
+def test_the_paper_recipe_has_the_official_rate_at_every_update(warmup, total):
+    config = from_config_dict(recipe("tupe_r", "paper")).optimizer
+    schedule = learning_rate(config, total_steps=total, warmup_steps=warmup, decay_steps=0)
+    ours = np.asarray(schedule(jnp.arange(total)))
+    expected = official_rates(config.peak_learning_rate, warmup, total)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-11)
+    assert ours[0] == 0
+    assert ours[-1] > 0
 
 
 def test_a_million_steps_keep_their_digits():

@@ -92,11 +92,42 @@ def test_masks_and_dropout_change_with_the_step_and_only_with_it():
     assert float(step(later, tokens())[1]["loss"]) != float(first["loss"])
 
 
-def test_the_average_follows_the_weights():
-    step, state = step_and_state(ema=0.75)
-    after, _ = step(state, tokens())
-    old, new, average = (leaves(t)[0] for t in (state.params, after.params, after.ema))
-    np.testing.assert_allclose(average, 0.75 * old + 0.25 * new, rtol=1e-5)
+def averages(decay, params, updates):
+    """The averages of a list of weights of which the first are the initial ones, as defined."""
+    average = params[0]
+    for t, (new, is_update) in enumerate(zip(params[1:], updates, strict=True)):
+        d = min(decay, (1 + sum(updates[:t])) / (80 + sum(updates[:t])))
+        average = d * average + (1 - d) * new if is_update else average
+    return average
+
+
+@pytest.mark.parametrize("decay", [0.03, 0.999])
+def test_the_average_follows_the_weights(decay):
+    step, state = step_and_state(ema=decay)
+    params, updates = [leaves(state.params)[0]], []
+    for number in range(6):
+        batch = tokens() if number != 2 else tokens().at[5, 5].set(999)  # skipped: no update
+        state, _ = step(state, batch)
+        params.append(leaves(state.params)[0])
+        updates.append(number != 2)
+    np.testing.assert_allclose(
+        leaves(state.ema)[0], averages(decay, params, updates), rtol=1e-5, atol=1e-7
+    )
+
+
+def test_the_average_forgets_the_initial_weights_within_a_few_updates():
+    """With a constant decay of 0.999 they would weigh 99 % after ten updates."""
+    step, state = step_and_state(ema=0.999)
+    initial = state.params
+    for _ in range(10):
+        state, _ = step(state, tokens())
+    away = [
+        np.linalg.norm(average - old) / np.linalg.norm(new - old)
+        for average, new, old in zip(*map(leaves, (state.ema, state.params, initial)), strict=True)
+        if np.linalg.norm(new - old) > 1e-3
+    ]
+    assert len(away) > 5
+    assert min(away) > 0.5
 
 
 def test_training_learns_a_batch_by_heart():

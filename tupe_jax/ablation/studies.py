@@ -1,15 +1,22 @@
 """Studies without their variants, from which the files in `configs/ablations/` are made.
 
 tiny       minutes per run on a CPU, on the built-in corpus and its tasks
-real_text  a small model on text files of one's own, tuned; pre-training only
-paper      the TUPE paper's pre-training and GLUE, to the letter
+real_text  a small model on your own text files, tuned; pre-training only
+paper      the TUPE paper's pre-training and GLUE; docs/pretraining.md lists what differs
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.config import CheckpointConfig, Config, DataConfig, EvalConfig, TrainConfig
+from tupe_jax.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvalConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.recipes import from_config_dict, recipe
 
@@ -24,7 +31,13 @@ def tiny_study(variants: Sequence[Variant]) -> AblationConfig:
         downstream=DownstreamConfig(
             tasks=("builtin_cola", "builtin_nli"),
             learning_rates=(5e-4,),
-            finetune=FinetuneConfig(length=64, epochs=5, keep_weights=False),
+            finetune=FinetuneConfig(
+                length=64,
+                epochs=5,
+                dropout=-1.0,
+                keep_weights=False,
+                optimizer=OptimizerConfig(warmup="6%"),
+            ),
         ),
         measure=MeasureConfig(probe_task="builtin_nli"),
     )

@@ -4,10 +4,19 @@
   tupe export runs/tupe_r released --format=fairseq
 
 The first is read by every command and by tupe_jax.load, without Orbax or TensorFlow. --format=
-fairseq writes checkpoint.pt with the names and layouts of the released TUPE code (it holds TUPE-A
-and TUPE-R only and needs the extra `torch`); the vocabulary lies beside it, and both come back by
+fairseq writes checkpoint.pt and dict.txt for the official TUPE code (TUPE-A and TUPE-R only; needs
+the extra `torch`). checkpoint.pt has the official names, layouts and token ids: <s>, <pad>, </s>,
+<unk>, <file>, <email>, <url>, the lines of dict.txt, <mask>. Our models have no <file>, <email> and
+<url>; the added ones read as [UNK] and are never predicted. The official code loads the model by
+
+  checkpoint_utils.load_model_ensemble(["released/checkpoint.pt"], {"data": "released"})
+
+The vocabulary is written beside it. This brings the model back bit for bit, with our token ids:
 
   tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model
+
+A model without a vocabulary is exported with the token ids it has, if it pads with token 1 as the
+official models do.
 
 --format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
 transformers. An imported tokenizer goes with it. Our own vocabulary lies beside it as it is, where
@@ -48,7 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
             if arguments.format == "hf":
                 write_files(model, vocabulary, unfinished)
             else:
-                write_checkpoint(unfinished / CHECKPOINT, model)
+                tokenizer, step = pretrained.known_vocabulary, pretrained.step or 0
+                write_checkpoint(unfinished, model, tokenizer, num_updates=step)
                 if vocabulary is not None:
                     (unfinished / folder.VOCABULARY).write_bytes(vocabulary)
             (unfinished / folder.CARD).write_text(card, encoding="utf-8")

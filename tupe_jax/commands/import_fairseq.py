@@ -5,17 +5,17 @@
 
 The number of heads is read from the checkpoint if it is there; a bare state dict needs --num_heads.
 
---vocabulary is for models that were trained here. The official ones read pieces of the Moses
-tokenizer and fastBPE, which are not here: imported, they can be looked at (`tupe analyze`,
-position_bias() and module of tupe_jax.load) and exported, but they read no texts.
+--vocabulary is for models that were trained or exported here. It also turns the official token ids
+of `tupe export --format=fairseq`, which the official code keeps when it trains on, back into ours;
+without it the model keeps the official ids. The official models read pieces of the Moses tokenizer
+and fastBPE, which are not here: imported, they can be looked at (`tupe analyze`, position_bias()
+and module of tupe_jax.load) and exported, but they read no texts.
 """
 
 import argparse
 from pathlib import Path
 
 from tupe_jax.errors import UserError
-
-RELEASED_PAD_ID = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.interop import checkpoint_file, fairseq
+    from tupe_jax.interop import checkpoint_file, fairseq, official_tokens
     from tupe_jax.interop.folder import Facts
     from tupe_jax.model_card import save_model
     from tupe_jax.pretrained import Pretrained, read_vocabulary
@@ -40,14 +40,17 @@ def run(arguments: argparse.Namespace) -> None:
     if num_heads is None:
         raise UserError(f"{arguments.checkpoint} does not say how many heads; add --num_heads=N")
     pad_id = released.pad_id if arguments.pad_id is None else arguments.pad_id
+    pad_id = official_tokens.OFFICIAL_PAD_ID if pad_id is None else pad_id
+    given, state = arguments.vocabulary, released.state
+    vocabulary = None if given is None else read_vocabulary(given)
+    if vocabulary and official_tokens.has_official_ids(state, pad_id, vocabulary[0]):
+        state, pad_id = official_tokens.from_official(state), vocabulary[0].special.pad_id
     model = fairseq.from_state_dict(
-        released.state,
+        state,
         num_heads=num_heads,
-        pad_id=RELEASED_PAD_ID if pad_id is None else pad_id,
+        pad_id=pad_id,
         pre_layer_norm=bool(arguments.pre_layer_norm or released.pre_layer_norm),
     )
-    given = arguments.vocabulary
-    vocabulary = None if given is None else read_vocabulary(given)
     facts = Facts(origin=f"{arguments.checkpoint.name}, a checkpoint of the official form")
     save_model(Pretrained.of(model, arguments.out, vocabulary, facts), arguments.out)
     config = model.config

@@ -105,9 +105,13 @@ class Vocabulary:
         """Encode many lines of a corpus, cleaned or not, in one call, on this thread."""
         return list(self._model.Encode(lines, num_threads=1))
 
+    def token(self, id: int) -> str:
+        """A token as it is written in the SentencePiece model."""
+        return str(self._model.IdToPiece(id))
+
     def starts_word(self, piece: int) -> bool:
         """Whether a word begins with this piece: SentencePiece marks those with U+2581."""
-        return bool(self._model.IdToPiece(piece).startswith("\u2581"))
+        return self.token(piece).startswith("\u2581")
 
     def word_starts(self) -> list[bool]:
         """The same of every piece."""

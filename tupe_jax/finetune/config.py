@@ -8,7 +8,7 @@ from tupe_jax.errors import UserError
 
 
 def _paper_optimizer() -> OptimizerConfig:
-    return OptimizerConfig(peak_learning_rate=3e-5, warmup="6%")
+    return OptimizerConfig(peak_learning_rate=3e-5, warmup="6%", warmup_from_zero=True)
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FinetuneConfig:
     epochs: int = 0
     """0: as many as the paper's protocol has for the task."""
     evaluations_per_epoch: int = 2
-    dropout: float = -1.0
+    dropout: float = 0.1
     """Of hidden states and attention weights; negative: as in pre-training."""
     from_scratch: bool = False
     """The same model with random weights: what pre-training has to beat."""

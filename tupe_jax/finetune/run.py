@@ -64,7 +64,7 @@ def finetune(
 ) -> list[TrialResult] | None:
     """Train what is not finished of the trials of one task; None: stopped on request, saved."""
     # ------------------------------------------------------------------ model, data
-    model = _model_config(config, pretrained.config)
+    model = finetuned_model_config(config, pretrained.config)
     classifier = Classifier(model, task.name, task.outputs, task.is_regression)
     weights = {} if config.from_scratch else _parts(pretrained.params, "encoder", "pooler")
     data = _encode(config, model, pretrained, task)
@@ -127,7 +127,8 @@ def finetune(
     return [result for result in finished if result is not None]
 
 
-def _model_config(config: FinetuneConfig, pretrained: ModelConfig) -> ModelConfig:
+def finetuned_model_config(config: FinetuneConfig, pretrained: ModelConfig) -> ModelConfig:
+    """The pre-trained model's config with the dropout of fine-tuning."""
     if config.dropout < 0:
         return pretrained
     return replace(pretrained, dropout=config.dropout, attention_dropout=config.dropout)

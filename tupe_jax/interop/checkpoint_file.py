@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
 from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array
+from tupe_jax.interop.arrays import Array, classification_heads_of
 from tupe_jax.interop.fairseq import to_state_dict
+from tupe_jax.interop.official_tokens import OFFICIAL_PAD_ID, dictionary_lines, to_official
 from tupe_jax.model.heads import MaskedLM
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,15 @@ class ReleasedCheckpoint:
 
 
 METERS = ("AverageMeter", "StopwatchMeter", "TimeMeter")
+
+_numpy_scalar = np.float64(0).__reduce__()[0]
+NUMPY_SCALARS = (
+    (_numpy_scalar, "numpy.core.multiarray.scalar"),
+    (_numpy_scalar, "numpy._core.multiarray.scalar"),
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i4", "i8")),
+)
+"""All that pickled numbers of NumPy 1 and NumPy 2 refer to, beside what PyTorch allows."""
 
 
 class _Ignored:
@@ -53,20 +64,69 @@ def read_checkpoint(path: Path) -> ReleasedCheckpoint:
     )
 
 
-def write_checkpoint(path: Path, model: MaskedLM) -> None:
-    """Write a `.pt` file of the released form, with what our reader cannot see from the arrays."""
-    torch = _torch(f"writing {path.name}")
-    state, config = to_state_dict(model), model.config
-    arguments = argparse.Namespace(
+def write_checkpoint(
+    folder: Path, model: MaskedLM, tokenizer: AnyVocabulary | None, num_updates: int
+) -> None:
+    """Write `checkpoint.pt` and `dict.txt` as the official code reads them, in its numbering.
+
+    Without a tokenizer the model's tokens must have the official ids already, as those of an
+    imported official model do; then there is no `dict.txt`.
+    """
+    torch = _torch(f"writing {CHECKPOINT}")
+    state = to_state_dict(model)
+    if tokenizer is not None:
+        (folder / DICTIONARY).write_text(dictionary_lines(tokenizer), encoding="utf-8")
+        state = to_official(state)
+    elif model.config.pad_id != OFFICIAL_PAD_ID:
+        raise UserError(
+            f"the official code pads with token {OFFICIAL_PAD_ID}, the model with token "
+            f"{model.config.pad_id}; to renumber its tokens, give its tokenizer: --vocabulary=FILE"
+        )
+    content = {
+        "args": _official_arguments(model),
+        "model": {name: torch.from_numpy(array) for name, array in state.items()},
+        "optimizer_history": [
+            {
+                "criterion_name": "MaskedLmLoss",
+                "optimizer_name": "FairseqAdam",
+                "lr_scheduler_state": {"best": None},
+                "num_updates": num_updates,
+            }
+        ],
+        "extra_state": {
+            "train_iterator": {"epoch": 0, "iterations_in_epoch": 0},
+            "val_loss": None,
+        },
+    }
+    torch.save(content, folder / CHECKPOINT)
+
+
+def _official_arguments(model: MaskedLM) -> argparse.Namespace:
+    """The options that the official code builds its task and model from."""
+    config = model.config
+    return argparse.Namespace(
+        task="masked_lm",
+        arch="bert_base",
+        criterion="masked_lm",
+        data=".",  # the folder of dict.txt
+        seed=1,
+        tokens_per_sample=config.position.max_length,
+        max_positions=config.position.max_length,
         encoder_layers=config.num_layers,
         encoder_embed_dim=config.hidden_size,
         encoder_ffn_embed_dim=config.mlp_size,
         encoder_attention_heads=config.num_heads,
         encoder_normalize_before=config.pre_layer_norm,
-        pad_id=config.pad_id,  # theirs is always 1
+        embedding_normalize=True,
+        rel_pos=config.position.relative == "t5",
+        activation_fn="gelu",
+        pooler_activation_fn="tanh",
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=0.0,
+        pooler_dropout=config.classifier_dropout,
+        load_checkpoint_heads=bool(classification_heads_of(model)),
     )
-    tensors = {name: torch.from_numpy(array) for name, array in state.items()}
-    torch.save({"model": tensors, "args": arguments}, path)
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -84,10 +144,11 @@ def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """`model` and `args` of a fairseq checkpoint, or a bare state dict."""
     torch = _torch(f"reading {path}")
-    # Beside arrays, fairseq saves its settings and, in some releases, stopwatches of the training.
+    # Beside arrays, fairseq saves its settings, scores and, in some releases, stopwatches.
     allowed: list[Any] = [
         argparse.Namespace,
         *((_Ignored, f"fairseq.meters.{name}") for name in METERS),
+        *NUMPY_SCALARS,
     ]
     try:
         with torch.serialization.safe_globals(allowed):

@@ -31,6 +31,8 @@ def from_state_dict(
 ) -> MaskedLM:
     """The model that a released checkpoint describes; dropout stays off until a key is given.
 
+    Tokens keep their ids; `official_tokens` has the official numbering.
+
     `state` maps the released names to arrays, float32 or float16 (which `to_state_dict` gives back
     as float32 of the same values). Sizes, classification heads and whether there is a relative
     bias are read from it; a missing, unknown or misshapen array is an error.
@@ -48,7 +50,10 @@ def from_state_dict(
 
 
 def to_state_dict(model: MaskedLM) -> dict[str, Array]:
-    """The model's arrays under the released names; only TUPE-A and TUPE-R have such names."""
+    """The model's arrays under the released names; only TUPE-A and TUPE-R have such names.
+
+    Tokens keep their ids: for the official code, `official_tokens.to_official` renumbers them.
+    """
     _check_has_released_form(model.config)
     arrays = arrays_of(model)
     places = _places(model.config, classification_heads_of(model))
@@ -60,7 +65,7 @@ def to_state_dict(model: MaskedLM) -> dict[str, Array]:
 
 def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[Place]:
     """All arrays of a released model of this config."""
-    yield Place(f"{ENCODER}.embed_tokens.weight", ("encoder", "word_embedding"), "same")
+    yield Place(EMBEDDING, ("encoder", "word_embedding"), "same")
     yield from norm(f"{ENCODER}.emb_layer_norm", "encoder", "embedding_norm")
     if config.pre_layer_norm:
         yield from norm(f"{ENCODER}.emb_out_layer_norm", "encoder", "final_norm")
@@ -94,7 +99,7 @@ def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[Place]:
 
     yield from linear(f"{LM_HEAD}.dense", "masked_word_head", "dense")
     yield from norm(f"{LM_HEAD}.layer_norm", "masked_word_head", "norm")
-    yield Place(f"{LM_HEAD}.bias", ("masked_word_head", "bias"), "same")
+    yield Place(OUTPUT_BIAS, ("masked_word_head", "bias"), "same")
     for head in heads:
         path = ("classification_heads", head)
         yield from linear(f"{CLASSIFIERS}.{head}.dense", *path, "pooler", "dense")
@@ -105,7 +110,7 @@ def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[Place]:
 
 POSITION_TABLE = f"{ENCODER}.pos.weight"
 THETA_ROW, WORD_ROWS = f"{POSITION_TABLE} (row 0)", f"{POSITION_TABLE} (rows 1..)"
-OUTPUT_MATRIX = f"{LM_HEAD}.weight"
+OUTPUT_MATRIX, OUTPUT_BIAS = f"{LM_HEAD}.weight", f"{LM_HEAD}.bias"
 EMBEDDING = f"{ENCODER}.embed_tokens.weight"
 
 

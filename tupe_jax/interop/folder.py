@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import safetensors
 import safetensors.numpy
 
@@ -116,7 +118,10 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def load_folder(folder: str | os.PathLike[str]) -> MaskedLM:
-    """The model in a folder that `save_folder` wrote, bit for bit."""
+    """The model in a folder that `save_folder` wrote, bit for bit.
+
+    Its parameters are float32. A file that was converted to float16 or bfloat16 since is read, too.
+    """
     settings_file, weights_file = _file(folder, SETTINGS), _file(folder, WEIGHTS)
     settings = _read_settings(settings_file)
     try:
@@ -133,7 +138,7 @@ def load_folder(folder: str | os.PathLike[str]) -> MaskedLM:
                     f"{weights_file}: {name} is {_shape(theirs)}, but {SETTINGS} asks for "
                     f"{_shape(ours)}"
                 )
-        return {path: saved[".".join(path)] for path in wanted}
+        return {path: _as_float32(weights_file, ".".join(path), saved) for path in wanted}
 
     config = from_mapping(ModelConfig, settings["model"], f"{settings_file}: model")
     return flat.model_from(config, settings["classification_heads"], read)
@@ -174,6 +179,16 @@ def _read_settings(settings_file: Path) -> dict[str, Any]:
             f"{settings_file} has format {settings.get('format')}; this version reads {FORMAT}"
         )
     return settings
+
+
+def _as_float32(file: Path, name: str, saved: Mapping[str, flat.Array]) -> flat.Array:
+    """An array whose values float32 holds exactly; training in another type would lose updates."""
+    array = saved[name]
+    if array.dtype not in (np.float32, np.float16, jnp.bfloat16):
+        raise UserError(
+            f"{file}: {name} is {array.dtype}; a model has float32, float16 or bfloat16 arrays"
+        )
+    return array.astype(np.float32, copy=False)
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

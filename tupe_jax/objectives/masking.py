@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from tupe_jax.config import ObjectiveConfig
 from tupe_jax.errors import UserError
@@ -36,17 +37,23 @@ def mask_rows(
     vocab_size: int,
     starts_word_V: jax.Array | None = None,
 ) -> MaskedRows:
-    """Hide exactly round(mask_rate * n) of the n ordinary tokens of each row.
+    """Choose and hide tokens of each row; every token that can be chosen is equally likely.
+
+    `objective.mask_rule` sets which tokens can be chosen, and how many of these n are:
+
+    ordinary   all but special tokens; round(mask_rate * n)
+    released   all but padding, [CLS] and [SEP] included; int(mask_rate * n + u), u in [0, 1)
 
     Most of them become [MASK], some a random ordinary token, the rest stay; all are scored. Words
-    and spans are hidden whole, except the last one of a row, whose end is left out if the whole
-    of it would be too many. `starts_word_V`, needed for words only, tells which tokens start one.
+    and spans are hidden whole, except at most two in a row, of which a part is hidden to reach the
+    exact number. `starts_word_V`, needed for words only, marks the tokens that start one.
 
     A row's masks depend on the key, its number in the batch and its tokens, and on nothing else:
     neither on the other rows nor on how the batch is sharded.
     """
     length = tokens_BxS.shape[1]
-    slots = round(objective.mask_rate * length)
+    counts = _Counts.of(objective, length)
+    slots = counts.largest
     if slots < 1:
         raise UserError(
             f"objective.mask_rate={objective.mask_rate} of {length} tokens is less than one; "
@@ -55,18 +62,21 @@ def mask_rows(
     tokens_BxS = tokens_BxS.astype(jnp.int32)
     choice_key, replacement_key = jax.random.split(key)
 
-    ordinary_BxS = ~_is_any(tokens_BxS, special.ids)
-    order_BxS = _drawing_order(choice_key, tokens_BxS, ordinary_BxS, objective, starts_word_V)
-    # A table, because round() of a float32 product could differ from round() on the host.
-    counts = np.array([round(objective.mask_rate * n) for n in range(length + 1)])
-    count_Bx1 = jnp.asarray(counts)[ordinary_BxS.sum(1)][:, None]
-    drawn_BxM = jnp.sort(order_BxS, axis=1)[:, :slots]
+    eligible_BxS = ~_is_any(tokens_BxS, never_chosen(objective, special))
+    eligible_Bx1 = eligible_BxS.sum(1, keepdims=True)
+    order_BxS = _drawing_order(choice_key, tokens_BxS, eligible_BxS, objective, starts_word_V)
+    # A third key beside the two that `_drawing_order` splits off.
+    count_key, window_key = jax.random.split(jax.random.fold_in(choice_key, 2))
+    count_Bx1 = counts.draw(count_key, eligible_Bx1)
+    if objective.mask_unit == "token":
+        start_Bx1 = jnp.zeros_like(eligible_Bx1)
+    else:
+        start_Bx1 = jax.random.randint(
+            window_key, eligible_Bx1.shape, 0, jnp.maximum(eligible_Bx1, 1)
+        )
+    drawn_BxM, chosen_BxS = _window(order_BxS, start_Bx1, count_Bx1, eligible_Bx1, slots)
     used_BxM = jnp.arange(slots) < count_Bx1
-
     positions_BxM = jnp.where(used_BxM, (drawn_BxM & _position_bits(length)).astype(jnp.int32), 0)
-    # Those that come no later than the last drawn: cheaper than scattering to the positions.
-    last_Bx1 = jnp.where(used_BxM, drawn_BxM, 0).max(1, keepdims=True)
-    chosen_BxS = (order_BxS <= last_Bx1) & (count_Bx1 > 0)
     replaced_BxS = _replacements(replacement_key, tokens_BxS, objective, special, vocab_size)
     return MaskedRows(
         tokens_BxS=jnp.where(chosen_BxS, replaced_BxS, tokens_BxS),
@@ -76,17 +86,79 @@ def mask_rows(
     )
 
 
+def never_chosen(objective: ObjectiveConfig, special: SpecialTokens) -> tuple[int, ...]:
+    """The ids that are never a target."""
+    return special.ids if objective.mask_rule == "ordinary" else (special.pad_id, special.mask_id)
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How many of n tokens are chosen, for every n up to the length of a row.
+
+    Tables made on the host: a float32 product on the device could round to another number.
+    """
+
+    whole_N: NDArray[np.int32]
+    fraction_N: NDArray[np.float32]
+    """The probability of one more."""
+
+    @classmethod
+    def of(cls, objective: ObjectiveConfig, length: int) -> "_Counts":
+        # 0.15 * 20 is 3 as meant, not the 2.9999999999999996 that a binary fraction may give.
+        expected_N = [round(objective.mask_rate * n, 9) for n in range(length + 1)]
+        if objective.mask_rule == "ordinary":
+            whole_N = [round(objective.mask_rate * n) for n in range(length + 1)]
+            return cls(np.array(whole_N, np.int32), np.zeros(length + 1, np.float32))
+        return cls(np.floor(expected_N).astype(np.int32), np.mod(expected_N, 1).astype(np.float32))
+
+    @property
+    def largest(self) -> int:
+        return int((self.whole_N + (self.fraction_N > 0)).max())
+
+    def draw(self, key: jax.Array, n_Bx1: jax.Array) -> jax.Array:
+        one_more_Bx1 = jax.random.uniform(key, n_Bx1.shape) < jnp.asarray(self.fraction_N)[n_Bx1]
+        return jnp.asarray(self.whole_N)[n_Bx1] + one_more_Bx1
+
+
+def _window(
+    order_BxS: jax.Array,
+    start_Bx1: jax.Array,
+    count_Bx1: jax.Array,
+    eligible_Bx1: jax.Array,
+    slots: int,
+) -> tuple[jax.Array, jax.Array]:
+    """`count` tokens in a row of their order, from `start`, and where in the sequence they are.
+
+    The order of the eligible tokens is a ring, so that the window may pass its end. A window that
+    starts anywhere on the ring is what makes all tokens equally likely when groups differ in size:
+    the first tokens of the order would favour short groups, and the beginning of the group they
+    cut. The drawing numbers are those of the tokens beyond `count`, too.
+    """
+    sorted_BxS = jnp.sort(order_BxS, axis=1)
+    place_BxM = (start_Bx1 + jnp.arange(slots)) % jnp.maximum(eligible_Bx1, 1)
+    drawn_BxM = jnp.take_along_axis(sorted_BxS, place_BxM, axis=1)
+    # Compare with the two ends of the window: cheaper than scattering to the positions.
+    end_Bx1 = (start_Bx1 + count_Bx1 - 1) % jnp.maximum(eligible_Bx1, 1)
+    first_Bx1 = jnp.take_along_axis(sorted_BxS, start_Bx1, axis=1)
+    last_Bx1 = jnp.take_along_axis(sorted_BxS, end_Bx1, axis=1)
+    after_BxS, before_BxS = order_BxS >= first_Bx1, order_BxS <= last_Bx1
+    is_eligible_BxS = (order_BxS >> 31) == 0
+    passes_the_end_Bx1 = first_Bx1 > last_Bx1
+    inside_BxS = jnp.where(passes_the_end_Bx1, after_BxS | before_BxS, after_BxS & before_BxS)
+    return drawn_BxM, inside_BxS & is_eligible_BxS & (count_Bx1 > 0)
+
+
 def _drawing_order(
     key: jax.Array,
     tokens_BxS: jax.Array,
-    ordinary_BxS: jax.Array,
+    eligible_BxS: jax.Array,
     objective: ObjectiveConfig,
     starts_word_V: jax.Array | None,
 ) -> jax.Array:
     """A number per token, different within a row: the tokens with the smallest are chosen.
 
-    From the highest bit down: is it special, the random number of its group (a token, a word or a
-    span), its position. So special tokens come last and a group comes in one piece, from its start.
+    From the highest bit down: can it not be chosen, the random number of its group (a token, a word
+    or a span), its position. So tokens that cannot be chosen come last, and a group stays together.
     """
     noise_key, border_key = jax.random.split(key)
     length = tokens_BxS.shape[1]
@@ -94,7 +166,7 @@ def _drawing_order(
     noise_BxS = jax.random.bits(noise_key, tokens_BxS.shape, jnp.uint32) >> 1
     match objective.mask_unit:
         case "token":
-            starts_BxS = jnp.ones_like(ordinary_BxS)
+            starts_BxS = jnp.ones_like(eligible_BxS)
         case "word":
             if starts_word_V is None:
                 raise UserError(
@@ -104,12 +176,12 @@ def _drawing_order(
         case "span":  # lengths are geometric with the given mean
             starts_BxS = jax.random.bernoulli(border_key, 1 / objective.mean_span, tokens_BxS.shape)
     # No group reaches over a special token, such as the end of a sentence.
-    follows_special_BxS = jnp.pad(~ordinary_BxS[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    follows_special_BxS = jnp.pad(~eligible_BxS[:, :-1], ((0, 0), (1, 0)), constant_values=True)
     starts_BxS |= follows_special_BxS
     group_BxS = jax.lax.cummax(jnp.where(starts_BxS, position_S, 0), axis=1)
     noise_BxS = jnp.take_along_axis(noise_BxS, group_BxS, axis=1)
-    special_BxS = (~ordinary_BxS).astype(jnp.uint32)
-    return special_BxS << 31 | noise_BxS & ~_position_bits(length) | position_S
+    last_BxS = (~eligible_BxS).astype(jnp.uint32)
+    return last_BxS << 31 | noise_BxS & ~_position_bits(length) | position_S
 
 
 def _position_bits(length: int) -> np.uint32:

@@ -1,6 +1,6 @@
 """The least a model must beat: guessing masked words from their frequency, blind to the text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from tupe_jax.data.prepared_reader import ShardedRows
 from tupe_jax.data.rows import read_index
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 from tupe_jax.errors import UserError
 
-NEVER_MASKED = (PAD_ID, CLS_ID, SEP_ID, MASK_ID)
 _ROWS_AT_ONCE = 1024
 
 
@@ -23,9 +21,11 @@ class UnigramBaseline:
     probability_V: NDArray[np.float64]
 
     @classmethod
-    def from_counts(cls, counts_V: NDArray[np.int64]) -> "UnigramBaseline":
-        """Add-one smoothing, over the pieces that can be masked at all."""
-        maskable_V = ~np.isin(np.arange(len(counts_V)), NEVER_MASKED)
+    def from_counts(
+        cls, counts_V: NDArray[np.int64], never_chosen: Sequence[int]
+    ) -> "UnigramBaseline":
+        """Add-one smoothing, over the tokens that masking can choose at all."""
+        maskable_V = ~np.isin(np.arange(len(counts_V)), never_chosen)
         smoothed_V = np.where(maskable_V, counts_V + 1.0, 0.0)
         return cls(smoothed_V / smoothed_V.sum())
 

@@ -14,9 +14,10 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from tupe_jax.config import Config
+from tupe_jax.data.vocabulary import SPECIAL
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
-from tupe_jax.objectives.masking import MaskedRows
+from tupe_jax.objectives.masking import MaskedRows, never_chosen
 from tupe_jax.parallel.in_turn import in_turn
 from tupe_jax.parallel.mesh import batch_sharding
 from tupe_jax.training.batches import global_batch
@@ -42,6 +43,7 @@ class Validation:
         size = config.train.batch_size // config.train.accumulate
         self._batches = list(_batches(rows_NxS, size, config.model.pad_id))
         self._mesh = mesh
+        self.never_targets = never_chosen(config.objective, SPECIAL)
 
         def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedRows:
             # Not the run's seed: runs of different seeds are compared, too.

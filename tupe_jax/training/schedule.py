@@ -39,21 +39,22 @@ def learning_rate(
     """The learning rate as a function of the updates made before.
 
     It rises in equal parts, peak / warmup_steps at the first update and the peak at the last one
-    of the warm-up, and then goes the way of `config.schedule`:
+    of the warm-up, and then follows `config.schedule`:
 
     linear, cosine   down to final_fraction * peak, reached by the last update
     wsd              stays, and falls linearly to that value in the last `decay_steps`
     constant         stays
 
-    A warm-up that is longer than the run goes on to its end. Where rise and fall overlap, the
-    smaller value counts.
+    A warm-up that is longer than the run lasts to its end. Where rise and fall overlap, the
+    smaller value counts. With `config.warmup_from_zero` everything comes one update later: 0 at
+    the first, the peak right after the warm-up, and the last update is one short of the end.
     """
     decay_steps = decay_steps if config.schedule == "wsd" else total_steps - warmup_steps
     decay_start = total_steps - decay_steps
     fall = _FALLS[config.schedule]
 
     def schedule(updates_before: ArrayLike) -> jax.Array:
-        update = jnp.asarray(updates_before) + 1
+        update = jnp.asarray(updates_before) + (0 if config.warmup_from_zero else 1)
         risen = jnp.minimum(update / max(warmup_steps, 1), 1)
         progress = jnp.clip((update - decay_start) / max(decay_steps, 1), 0, 1)
         floor = config.final_fraction

@@ -18,6 +18,10 @@ Mask = Callable[[jax.Array, jax.Array], MaskedRows]
 """(tokens [B, S], key) -> rows with some tokens hidden."""
 Metrics = dict[str, jax.Array]
 
+EMA_WARMUP = 80
+"""Measured on the quick start: of 10, 20, 40, 80 and 160, 10 lags behind the plain weights while
+the loss falls fast, and 160 gains less from averaging."""
+
 
 def make_train_step(
     config: Config,
@@ -48,12 +52,14 @@ def make_train_step(
         def if_finite(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
+        updates_before = state.step - state.skipped
+        average = averaged(config.train.ema_decay, state.ema, params, updates_before)
         skipped = 1 - finite.astype(jnp.int32)
         new_state = TrainState(
             step=state.step + 1,
             params=if_finite(params, state.params),
             opt_state=if_finite(opt_state, state.opt_state),
-            ema=if_finite(averaged(config.train.ema_decay, state.ema, params), state.ema),
+            ema=if_finite(average, state.ema),
             skipped=state.skipped + skipped,
             skipped_in_a_row=(state.skipped_in_a_row + 1) * skipped,
         )
@@ -61,7 +67,7 @@ def make_train_step(
             "loss": sums.loss / total,
             "accuracy": sums.correct / total,
             "grad_norm": gradient_norm,
-            "learning_rate": jnp.asarray(learning_rate(state.step - state.skipped)),
+            "learning_rate": jnp.asarray(learning_rate(updates_before)),
             "skipped": new_state.skipped,
             "skipped_in_a_row": new_state.skipped_in_a_row,
         }
@@ -100,9 +106,17 @@ def accumulate(
     return result
 
 
-def averaged(decay: float, average: Params | None, params: Params) -> Params | None:
-    """Move the average towards the params: decay * average + (1 - decay) * params."""
+def averaged(
+    decay: float, average: Params | None, params: Params, updates_before: jax.Array
+) -> Params | None:
+    """Move the average towards the params: d * average + (1 - d) * params.
+
+    d rises with the number of updates t, min(decay, (1 + t) / (EMA_WARMUP + t)): the average spans
+    about the last t / EMA_WARMUP updates until `decay` limits it. A constant decay would keep
+    decay^t of the random initial weights, for thousands of updates.
+    """
     if average is None:
         return None
-    moved: Params = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+    d = jnp.minimum(decay, (1 + updates_before) / (EMA_WARMUP + updates_before))
+    moved: Params = jax.tree.map(lambda a, p: d * a + (1 - d) * p, average, params)
     return moved
