@@ -71,18 +71,18 @@ STEPS = [
         says="| TUPE-R | 1M |",
     ),
     Step(
-        "`--format=fairseq` writes the official names",
-        run="tupe export runs/prepared official --format=fairseq",
-        leaves="official/checkpoint.pt",
+        "tupe export runs/tupe_r released --format=fairseq",
+        instead={"runs/tupe_r": "runs/prepared"},
+        leaves="released/dict.txt",
     ),
     Step(
-        "`tupe import-fairseq checkpoint.pt out/`",
-        run="tupe import-fairseq official/checkpoint.pt back --vocabulary=tiny.model",
-        leaves="back/model.safetensors",
+        "tupe import-fairseq released/checkpoint.pt tupe_r "
+        "--vocabulary=released/vocabulary.model",
+        leaves="tupe_r/model.safetensors",
     ),
     Step(
         "on a built-in task",
-        run="tupe finetune --checkpoint=back --task=builtin_sst",
+        run="tupe finetune --checkpoint=tupe_r --task=builtin_sst",
         small="--train_examples=16 --dev_examples=8 --config.epochs=1 --config.length=64",
         says="dev accuracy",
     ),
