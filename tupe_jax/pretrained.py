@@ -108,7 +108,11 @@ class Pretrained:
         return flat.model_from(self.config, self.classification_heads, lambda _: self.params)
 
     def exact_model(self) -> MaskedLM:
-        """In bfloat16 what should be equal differs by more than what is to be measured."""
+        """In bfloat16 what should be equal differs by more than what is to be measured.
+
+        The functions that measure it see to it that float32 products are exact, too: see
+        `tupe_jax.model.full_precision`.
+        """
         return replace(self, config=replace(self.config, dtype="float32")).model()
 
 

@@ -46,6 +46,12 @@ def test_base_shapes_compile(target):
     compiled(fused_attention, target, 2, **BASE)
 
 
+def test_bfloat16_compiles_where_full_precision_is_asked_for():
+    """A measurement asks for it, whatever the model computes in."""
+    with jax.default_matmul_precision("highest"):
+        compiled(fused_attention, "v5e:1x1", 2, **BASE)
+
+
 def test_on_v5e_the_kernel_moves_what_we_count_and_einsum_three_times_as_much():
     kernel = compiled(fused_attention, "v5e:1x1", 8, **BASE)
     einsum = compiled(reference.attention, "v5e:1x1", 8, **BASE)

@@ -102,17 +102,32 @@ def test_unequal_decay_breaks_symmetry_of_learnable_tables_too():
     assert not np.allclose(bias, bias.swapaxes(1, 2), atol=1e-2)
 
 
-@pytest.mark.parametrize("decay_left", [0.5, 0.2])
+@pytest.mark.parametrize("decay", [0.5, 0.1])
 @pytest.mark.parametrize("variant", ["attenuated_layer", "attenuated_layer_head"])
-def test_learnable_tables_start_as_the_fixed_encoding(variant, decay_left):
-    learnable = with_position(small_config(variant), decay_left=decay_left, attenuation_gain=2.0)
+def test_learnable_tables_start_as_released(variant, decay):
+    """The sum is over distances from 0 on; the fixed encoding's is over both sides."""
+    config = with_position(
+        small_config(variant), decay_left=decay, decay_right=decay, attenuation_gain=2.0
+    )
+    distance = np.arange(config.position.max_length)
+    kernel = np.exp(-decay * distance**2)
+    bias = position_bias(MaskedLM(config, rngs=nnx.Rngs(0)), len(distance))
+    np.testing.assert_allclose(bias[3, 0], 2 * kernel / kernel.sum(), atol=1e-6)
+    if decay == 0.5:
+        assert bias[3, 0, 0] == pytest.approx(2 * 0.570, abs=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["attenuated_layer", "attenuated_layer_head"])
+def test_learnable_tables_with_unequal_decays_start_in_proportion_to_the_fixed_encoding(variant):
+    learnable = with_position(small_config(variant), decay_left=0.2, decay_right=0.5)
     fixed = with_position(learnable, relative="attenuated")
     middle = 10  # far from both borders
-    biases = [
+    started, expected = (
         position_bias(MaskedLM(config, rngs=nnx.Rngs(0)), 20)[3, middle]
         for config in (learnable, fixed)
-    ]
-    np.testing.assert_allclose(*biases, atol=1e-6)
+    )
+    sides = [sum(np.exp(-decay * d**2) for d in range(20)) for decay in (0.2, 0.5)]
+    np.testing.assert_allclose(started * np.mean(sides), expected * (sum(sides) - 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["none", "bert_a", "tupe_a", "rope", "t5", "deberta"])

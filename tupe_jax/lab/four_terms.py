@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tupe_jax.config import ModelConfig
 from tupe_jax.errors import UserError
 from tupe_jax.model.encoder import Encoder, Layer
+from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import encodings, logit_scale
 from tupe_jax.model.primitives import LayerNorm
@@ -74,6 +75,7 @@ def can_be_expanded(config: ModelConfig) -> bool:
     return added and not any(e.queries_keys or e.scores for e in chosen)
 
 
+@full_precision
 def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
     """The expansion, for rows of real text without padding."""
     tokens = np.asarray(tokens_BxS)

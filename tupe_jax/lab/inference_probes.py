@@ -24,6 +24,7 @@ from tupe_jax.finetune.batches import bucket_lengths, encode_rows, evaluation_ba
 from tupe_jax.interop.arrays import classification_heads_of
 from tupe_jax.lab.inference_pairs import InferencePair
 from tupe_jax.lab.probes import Predict, Probe, ProbeItem, ProbeResult, order_probes, run_probes
+from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
 
 _CLASSES = {**{task.name: task.form.classes for task in TASKS.values()}, **LABELS}
@@ -43,6 +44,7 @@ class InferenceProbes:
     results: tuple[ProbeResult, ...]
 
 
+@full_precision
 def probe_inference(
     model: MaskedLM,
     encoder: Encoder,

@@ -92,7 +92,8 @@ def symmetry(m: Any, xp: Any, rounding: float) -> Any:
     Sees whether the differences of left and right are alike at all distances, and no more: uniform
     causal attention, wholly one-sided, has 1; a previous-token head 0.97 at n = 128. Since each row
     is scaled by its own largest difference, differences that hardly matter count as much as large
-    ones. Read it beside `mirror_symmetry`.
+    ones. Read it beside `mirror_symmetry`. The released code scales rounding, too. Here a row whose
+    differences vary by no more than 64 eps of its largest weight counts as symmetric.
     """
     left, right, is_pair = _mirrored(m, xp)
     difference = abs(left - right)

@@ -19,6 +19,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.inference.masked_words import pseudo_log_likelihoods
 from tupe_jax.inference.sentences import encode_sentences
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
+from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
 
 TIE = 1e-4
@@ -35,6 +36,7 @@ class PairsResult:
     """Mean of the pseudo-log-likelihood of the good sentence less that of the bad one."""
 
 
+@full_precision
 def score_pairs(
     model: MaskedLM, encoder: Encoder, pairs: Sequence[MinimalPair]
 ) -> Mapping[str, PairsResult]:

@@ -21,6 +21,7 @@ from tupe_jax.errors import UserError
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
 from tupe_jax.lab.shuffles import shuffle_all
 from tupe_jax.lab.written import Written, spelled
+from tupe_jax.model.full_precision import full_precision
 
 Represent = Callable[[Sequence[str]], ArrayLike]
 """Texts to vectors, [N, D]."""
@@ -37,6 +38,7 @@ class OrderSensitivity:
     recognised: Interval
 
 
+@full_precision
 def order_sensitivity(
     sentences: Sequence[Written], represent: Represent, seed: int = 0
 ) -> OrderSensitivity:

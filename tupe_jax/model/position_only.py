@@ -7,12 +7,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.model.encoder import Encoder
+from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.positions import sum_of
 
 SHOWN_POSITIONS = 32
 """As many as can be told apart in a picture."""
 
 
+@full_precision
 @nnx.jit(static_argnames="length")
 def identical_words_LxHxSxS(encoder: Encoder, words_W: jax.Array, length: int) -> jax.Array:
     """Attention in rows of one repeated word, the mean over the words; float32.
@@ -31,6 +33,7 @@ def identical_words_LxHxSxS(encoder: Encoder, words_W: jax.Array, length: int) -
     return jax.lax.scan(add, nothing, words_W)[0] / words_W.size
 
 
+@full_precision
 @nnx.jit(static_argnames="length")
 def bias_LxHxSxS(encoder: Encoder, length: int) -> jax.Array | None:
     """The position bias of each layer, [1, H, S, S] if all share it; None if there is no bias."""

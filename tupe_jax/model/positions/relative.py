@@ -99,15 +99,19 @@ def attenuated_layer(config: ModelConfig) -> Encoding:
 
 
 def _learned_attenuation(config: ModelConfig, heads: int, heads_axis: str | None) -> Encoding:
-    """A table over |j - i|, or over j - i if the decays differ; it starts as the fixed encoding."""
+    """A table over d = |j - i|, or over j - i if the decays differ.
+
+    As released, it starts at exp(-w d^2) / sum_{d >= 0} exp(-w d^2). The fixed encoding sums over
+    both sides, so its values are smaller. If the decays differ, the sides' sums are averaged.
+    """
     longest = config.position.max_length
     symmetric = config.position.decay_left == config.position.decay_right
     rows = longest if symmetric else 2 * longest - 1
 
     def start(key: jax.Array, shape: Any) -> jax.Array:
-        # A row of the fixed encoding, far from the borders.
         kernel_N = _gaussian(config, distances(longest))
-        bias_N = config.position.attenuation_gain * kernel_N / kernel_N.sum()
+        side = (kernel_N.sum() + 1) / 2  # distance 0, whose kernel is 1, belongs to both sides
+        bias_N = config.position.attenuation_gain * kernel_N / side
         return jnp.broadcast_to(bias_N[-rows:, None], shape)
 
     def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
