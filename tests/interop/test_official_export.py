@@ -155,6 +155,16 @@ def test_our_token_ids_come_back_bit_for_bit(exported, tokenizer, tmp_path):
         np.testing.assert_array_equal(theirs[path], ours[path])
 
 
+def test_an_array_of_another_size_is_refused_by_name(exported, tokenizer, tmp_path, capsys):
+    content = content_of(exported[1] / "checkpoint.pt")
+    content["model"]["decoder.lm_head.bias"] = torch.zeros(PIECES)
+    torch.save(content, tmp_path / "damaged.pt")
+    arguments = ["import-fairseq", str(tmp_path / "damaged.pt"), str(tmp_path / "out")]
+    code = cli.main([*arguments, f"--vocabulary={tokenizer.path}"])
+    assert code == cli.USER_ERROR_EXIT_CODE
+    assert "decoder.lm_head.bias" in capsys.readouterr().err
+
+
 def test_without_the_tokenizer_the_official_ids_stay(exported, tmp_path):
     _, folder = exported
     run("import-fairseq", folder / "checkpoint.pt", tmp_path / "official")

@@ -24,7 +24,10 @@ from tupe_jax.data.vocabulary import (
 from tupe_jax.errors import UserError
 from tupe_jax.interop.arrays import Array
 from tupe_jax.interop.fairseq import EMBEDDING, OUTPUT_BIAS, OUTPUT_MATRIX
+from tupe_jax.interop.places import check_shape
 
+BY_TOKEN = (EMBEDDING, OUTPUT_MATRIX, OUTPUT_BIAS)
+"""The arrays with a row for each token."""
 FIRST_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 LAST_SYMBOL = "<mask>"
 OFFICIAL_PAD_ID = FIRST_SYMBOLS.index("<pad>")
@@ -52,16 +55,19 @@ def to_official(state: Mapping[str, Array]) -> dict[str, Array]:
         theirs[ids_V] = array
         return theirs
 
-    by_token = {name: renumbered(state[name]) for name in (EMBEDDING, OUTPUT_MATRIX, OUTPUT_BIAS)}
+    by_token = {name: renumbered(state[name]) for name in BY_TOKEN}
     by_token[OUTPUT_BIAS][list(ADDED_IDS)] = ADDED_BIAS
     return {**state, **by_token}
 
 
 def from_official(state: Mapping[str, Array]) -> dict[str, Array]:
     """What `to_official` was given; the tokens that only the official code has are dropped."""
-    ids_V = official_ids(len(state[EMBEDDING]) - len(ADDED_IDS))
-    names = state.keys() & {EMBEDDING, OUTPUT_MATRIX, OUTPUT_BIAS}
-    return {**state, **{name: state[name][ids_V] for name in names}}
+    rows = len(state[EMBEDDING])
+    ids_V = official_ids(rows - len(ADDED_IDS))
+    by_token = {name: state[name] for name in BY_TOKEN if name in state}
+    for name, array in by_token.items():
+        check_shape(name, array, (rows, *array.shape[1:]))
+    return {**state, **{name: array[ids_V] for name, array in by_token.items()}}
 
 
 def has_official_ids(state: Mapping[str, Array], pad_id: int, tokenizer: AnyVocabulary) -> bool:
