@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.documents import COMMENT, ROOT, one_line
+from tests.users import NO_DOWNLOADS
 from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
 SECONDS = 300
@@ -70,9 +71,9 @@ def wait_for(file, process):
 
 
 def environment(folder):
-    """A user's, with this source tree as `tupe`, and the tests' way to compile fast."""
+    """A user's without a network, with this source tree as `tupe`, compiling fast."""
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **NO_DOWNLOADS, "PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 def make_folder(folder):

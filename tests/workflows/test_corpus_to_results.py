@@ -76,8 +76,7 @@ STEPS = [
         leaves="released/dict.txt",
     ),
     Step(
-        "tupe import-fairseq released/checkpoint.pt tupe_r "
-        "--vocabulary=released/vocabulary.model",
+        "tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model",
         leaves="tupe_r/model.safetensors",
     ),
     Step(
