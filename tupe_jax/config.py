@@ -135,6 +135,10 @@ class ModelConfig:
         return self.embedding_size or self.hidden_size
 
 
+Packing = Literal["stream", "sentences"]
+"""How lines fill sequences: split across them, or whole, with padding at the end."""
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Which text, in which pieces, in rows of which length."""
@@ -143,12 +147,15 @@ class DataConfig:
     """A source or a mixture, as `tupe prepare --task` takes it."""
     cleaning: str = "all"
     vocabulary: str = ""
-    """A SentencePiece model; empty: one of `model.vocab_size` pieces is trained."""
+    """A SentencePiece model; empty: that of `data.prepared`, or one of `model.vocab_size` pieces is
+    trained."""
     prepared: str = ""
     """A folder of prepared rows; empty: prepare it in the work directory."""
     reader: Literal["prepared", "live"] = "prepared"
     length: int = 512
     """Tokens in a row, [CLS] included."""
+    packing: Packing = "stream"
+    """`stream` splits lines across sequences; `sentences` keeps lines whole and pads."""
 
     def __post_init__(self) -> None:
         check_fields(self, "data")

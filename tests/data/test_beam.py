@@ -87,6 +87,22 @@ def test_beam_gives_the_same_documents_in_the_same_splits(
     assert len(rows.read_index(by_beam).splits["train"].shards) == 2
 
 
+def test_one_cache_serves_every_packing(
+    cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    task = f"text:{corpus}/*.txt"
+    for packing in ("stream", "sentences"):
+        arguments = ["--shards=2", f"--cache={cache}", f"--packing={packing}"]
+        assert run_prepare(task, vocabulary, tmp_path / packing, *arguments) == 0
+    for split in ("train", "validation"):
+        lines = [
+            lines_of(read_rows(tmp_path / packing, split), vocabulary)
+            for packing in ("stream", "sentences")
+        ]
+        assert lines[0] == lines[1]
+    assert rows.read_index(tmp_path / "sentences").packing == "sentences"
+
+
 def test_a_split_may_be_without_documents(
     cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:

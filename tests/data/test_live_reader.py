@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tupe_jax.data.live_reader import LiveReader, rows_of_task
+from tupe_jax.config import Packing
+from tupe_jax.data.graph import elements
+from tupe_jax.data.held_out import is_held_out
+from tupe_jax.data.live_reader import LiveReader, rows_of_task, take_by_size
 from tupe_jax.data.reader import Share, State
 from tupe_jax.data.sources import DocumentSource, parse_source
 from tupe_jax.data.tasks import Component, make_task_or_mixture
@@ -131,21 +134,56 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     return Vocabulary.load(path)
 
 
+@pytest.mark.parametrize("packing", ["stream", "sentences"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_seqio_task_or_mixture_resumes_exactly(
-    texts: list[DocumentSource], vocabulary: Vocabulary, count: int
+    texts: list[DocumentSource], vocabulary: Vocabulary, count: int, packing: Packing
 ) -> None:
     components = [Component(1.0, source) for source in texts[:count]]
-    task = make_task_or_mixture(components, vocabulary)
+    task = make_task_or_mixture(components, vocabulary, packing=packing)
     rows = rows_of_task(task, "train", length=16)
     changes = {"rows_of_epoch": rows, "task": task.name, "length": 16, "batch_size": 64}
     uninterrupted = reader_of(**changes)
-    states_and_batches = [(uninterrupted.state(), take(uninterrupted, 1)) for _ in range(12)]
-    assert uninterrupted.state()["epoch"] == (1 if count == 1 else 0)
+    states_and_batches = [(uninterrupted.state(), take(uninterrupted, 1)) for _ in range(16)]
+    assert (uninterrupted.state()["epoch"] > 0) == (count == 1)
     resumed = reader_of(**changes)
     resumed.restore(states_and_batches[5][0])
     for _, batch in states_and_batches[5:]:
         assert (take(resumed, 1) == batch).all()
+
+
+def test_a_mixture_does_not_end_at_a_source_without_rows(
+    texts: list[DocumentSource], vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    held_out = (text for n in range(2000) if is_held_out(text := f"cup {n}"))
+    (tmp_path / "held_out.txt").write_text("\n\n".join(held_out))
+    without_training_rows = parse_source(f"text:{tmp_path}/held_out.txt")
+    components = [Component(1.0, texts[0]), Component(100.0, without_training_rows)]
+    mixture = make_task_or_mixture(components, vocabulary)
+    rows = rows_of_task(mixture, "train", length=16)(0).take(500)
+    assert len(list(elements(rows))) == 500
+
+
+@given(
+    numbers=st.lists(st.integers(0, 30), min_size=1, max_size=5),
+    sizes=st.lists(st.integers(1, 100), min_size=5, max_size=5),
+    count=st.integers(0, 80),
+)
+def test_items_are_taken_once_and_others_replace_what_a_source_lacks(
+    numbers: list[int], sizes: list[int], count: int
+) -> None:
+    items = [[(source, n) for n in range(number)] for source, number in enumerate(numbers)]
+    taken = take_by_size([iter(each) for each in items], sizes[: len(items)], count)
+    assert len(taken) == min(count, sum(numbers))
+    for source, each in enumerate(items):
+        found = [item for item in taken if item[0] == source]
+        assert found == each[: len(found)]
+
+
+def test_items_are_taken_by_size() -> None:
+    taken = take_by_size([iter("a" * 99), iter("b" * 99), iter("c")], [30, 10, 40], 16)
+    # Each gives 6, 2 and 8; c has one only, so a and b share the other 7.
+    assert [taken.count(source) for source in "abc"] == [11, 4, 1]
 
 
 def test_broken_text_is_told_by_file_and_line(tmp_path: Path, vocabulary: Vocabulary) -> None:

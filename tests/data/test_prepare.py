@@ -1,11 +1,13 @@
 """`tupe prepare`: the same bytes however it ran, and nothing that looks finished but is not."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from tupe_jax.data import rows
 from tupe_jax.data.held_out import is_held_out, is_in_share
 from tupe_jax.data.plan import Settings, divide
 from tupe_jax.data.prepare import UNFINISHED, prepare, repack
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, Vocabulary
+from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
 from tupe_jax.errors import UserError
 
 FILES = 6
@@ -109,6 +111,83 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     assert before == {path: path.stat().st_mtime_ns for path in finished}
 
 
+def test_the_folder_holds_the_tokenizer(prepared: Path, vocabulary: Vocabulary) -> None:
+    index = rows.read_index(prepared)
+    assert index.tokenizer == rows.TOKENIZER_FILE
+    assert (prepared / index.tokenizer).read_bytes() == vocabulary.path.read_bytes()
+    rows.check_tokenizer(prepared, index)
+
+
+def test_whole_sentences_are_the_same_tokens_with_padding(
+    settings: Settings, prepared: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    whole = replace(settings, packing="sentences")
+    index = prepare(whole, tmp_path / "rows", worker_count=2).index
+    assert rows.read_index(tmp_path / "rows").packing == "sentences"
+    for split in ("train", "validation"):
+        tokens = read_rows(tmp_path / "rows", split)
+        assert lines_of(tokens, vocabulary) == lines_of(read_rows(prepared, split), vocabulary)
+        assert index.splits[split].tokens == np.count_nonzero(tokens != PAD_ID)
+        assert index.splits[split].rows == len(tokens)
+        # Every line of this corpus fits into a row, so every row ends with one.
+        sizes = np.count_nonzero(tokens != PAD_ID, axis=1)
+        assert (tokens[np.arange(len(tokens)), sizes - 1] == SEP_ID).all()
+        assert (tokens[:, :-1][tokens[:, 1:] != PAD_ID] != PAD_ID).all()  # padding is at the end
+
+
+def test_whole_sentences_that_were_interrupted_give_the_same_bytes(
+    settings: Settings, tmp_path: Path
+) -> None:
+    whole = replace(settings, packing="sentences")
+    prepare(whole, tmp_path / "calm", worker_count=1)
+
+    def interrupt(parts_done: int, parts: int, tokens: int) -> None:
+        if parts_done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(whole, tmp_path / "rows", worker_count=1, show=interrupt)
+    with pytest.raises(UserError, match="packing 'sentences', but now it is 'stream'"):
+        prepare(settings, tmp_path / "rows", worker_count=1)
+    prepare(whole, tmp_path / "rows", worker_count=1)
+    assert contents(tmp_path / "rows") == contents(tmp_path / "calm")
+
+
+def test_what_an_older_version_has_begun_is_finished(
+    settings: Settings, prepared: Path, tmp_path: Path
+) -> None:
+    """Its record does not name the packing."""
+
+    def interrupt(parts_done: int, parts: int, tokens: int) -> None:
+        if parts_done == 2:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "rows"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(settings, folder, worker_count=1, show=interrupt)
+    record = folder / UNFINISHED / "settings.json"
+    begun = json.loads(record.read_text())
+    del begun["packing"]
+    record.write_text(json.dumps(begun))
+    (folder / rows.TOKENIZER_FILE).unlink()
+    prepare(settings, folder, worker_count=1)
+    assert contents(folder) == contents(prepared)
+
+
+def test_the_given_tokenizer_may_change_while_the_rows_are_made(
+    settings: Settings, prepared: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    given = tmp_path / "given.model"
+    given.write_bytes(vocabulary.path.read_bytes())
+
+    def delete(parts_done: int, parts: int, tokens: int) -> None:
+        given.unlink(missing_ok=True)
+
+    folder = tmp_path / "rows"
+    prepare(replace(settings, vocabulary=given), folder, worker_count=1, show=delete)
+    assert contents(folder) == contents(prepared)
+
+
 def test_a_folder_begun_with_other_settings_is_refused(
     settings: Settings, prepared: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
@@ -165,6 +244,7 @@ def test_a_part_without_training_rows_leaves_no_shard(
     assert index.splits["validation"].documents == len(held_out)
     assert {path.name for path in (tmp_path / "rows").iterdir()} == {
         rows.INDEX_FILE,
+        rows.TOKENIZER_FILE,
         "train-00001-of-00002.array_record",
         "validation-00000-of-00001.array_record",
     }
@@ -206,8 +286,15 @@ def test_shards_are_divided_among_sources_by_size(corpus: Path, vocabulary: Voca
 
 def test_repacking_joins_what_padding_had_parted() -> None:
     parted = np.array([[1, 10, 11, 2], [1, 12, 0, 0], [1, 13, 2, 0]])
-    assert repack(parted).tolist() == [[1, 10, 11, 2], [1, 12, 13, 2]]
-    assert repack(np.zeros([0, 4], np.int32)).shape == (0, 4)
+    assert repack(parted, "stream").tolist() == [[1, 10, 11, 2], [1, 12, 13, 2]]
+    assert repack(np.zeros([0, 4], np.int32), "stream").shape == (0, 4)
+
+
+def test_repacking_keeps_sentences_whole() -> None:
+    parted = np.array([[1, 10, 2, 0, 0], [1, 11, 2, 0, 0], [1, 12, 13, 2, 0], [1, 14, 2, 0, 0]])
+    repacked = [[1, 10, 2, 11, 2], [1, 12, 13, 2, 0], [1, 14, 2, 0, 0]]
+    assert repack(parted, "sentences").tolist() == repacked
+    assert repack(np.zeros([0, 5], np.int32), "sentences").shape == (0, 5)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ ROWS, LENGTH, BATCH = 23, 4, 8  # 23 rows in batches of 8: every third batch str
 def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
     """Return a function that writes a folder whose row n holds n * length, n * length + 1, ..."""
 
-    def make(rows: int = 23, length: int = 4, shards: int = 3, sha256: str = "ab" * 32) -> Path:
+    def make(
+        rows: int = 23, length: int = 4, shards: int = 3, sha256: str = "ab" * 32, **more: Any
+    ) -> Path:
         folder = tmp_path_factory.mktemp("prepared")
         parts = np.array_split(np.arange(rows * length).reshape(rows, length), shards)
         written = tuple(
@@ -45,7 +47,7 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
             for number, part in enumerate(parts)
         )
         split = Split(shards=written, rows=rows, tokens=rows * length, documents=1)
-        write_index(folder, Index("toy", sha256, 1024, length, 0, {"train": split}))
+        write_index(folder, Index("toy", sha256, 1024, length, 0, {"train": split}, **more))
         return folder
 
     return make
@@ -206,6 +208,7 @@ def test_the_state_of_other_settings_is_refused(
         ({"length": 3}, "length 4, but this run has 3"),
         ({"shards": 2}, "shards_sha256"),
         ({"sha256": "cd" * 32}, "vocabulary_sha256 'abab.*, but this run has 'cdcd"),
+        ({"packing": "sentences"}, "packing None, but this run has 'sentences'"),
     ],
 )
 def test_the_state_of_another_folder_is_refused(
@@ -214,6 +217,22 @@ def test_the_state_of_another_folder_is_refused(
     state = reader_of(folder).state()
     with pytest.raises(UserError, match=message):
         reader_of(make_folder(**change)).restore(state)
+
+
+def test_a_state_names_what_it_did_before_there_were_packings(folder: Path) -> None:
+    """Checkpoints of older versions resume."""
+    assert set(reader_of(folder).state()) == {
+        "reader",
+        "task",
+        "vocabulary_sha256",
+        "length",
+        "split",
+        "rows",
+        "shards_sha256",
+        "batch_size",
+        "seed",
+        "step",
+    }
 
 
 def test_a_batch_that_cannot_be_shared_names_both_numbers(folder: Path) -> None:

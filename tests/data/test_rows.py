@@ -1,6 +1,8 @@
 """A prepared folder says what it holds, and one that is not whole is refused by name."""
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from tupe_jax.data.rows import (
     INDEX_FILE,
+    TOKENIZER_FILE,
     Index,
     Split,
+    check_tokenizer,
     decode_row,
     decode_rows,
     dtype_name,
@@ -133,6 +137,37 @@ def test_a_broken_index_is_named(folder: Path, text: str) -> None:
     (folder / INDEX_FILE).write_text(text)
     with pytest.raises(UserError, match=INDEX_FILE):
         read_index(folder)
+
+
+def test_an_index_of_an_older_version_is_read(folder: Path) -> None:
+    """It names neither a tokenizer nor a packing."""
+    path = folder / INDEX_FILE
+    content = json.loads(path.read_text())
+    del content["tokenizer"], content["packing"]
+    path.write_text(json.dumps(content))
+    index = read_index(folder)
+    assert (index.tokenizer, index.packing) == (None, "stream")
+    check_tokenizer(folder, index)
+
+
+def test_a_packing_of_a_newer_version_is_refused(folder: Path) -> None:
+    path = folder / INDEX_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"packing": "origami"}))
+    with pytest.raises(UserError, match="packing 'origami'"):
+        read_index(folder)
+
+
+def test_a_tokenizer_that_is_missing_or_another_is_named(folder: Path) -> None:
+    sha256 = hashlib.sha256(b"the tokenizer").hexdigest()
+    index = replace(read_index(folder), tokenizer=TOKENIZER_FILE, vocabulary_sha256=sha256)
+    path = folder / TOKENIZER_FILE
+    with pytest.raises(UserError, match=f"{TOKENIZER_FILE}: cannot read"):
+        check_tokenizer(folder, index)
+    path.write_bytes(b"another")
+    with pytest.raises(UserError, match=f"{TOKENIZER_FILE}.*{sha256[:12]}"):
+        check_tokenizer(folder, index)
+    path.write_bytes(b"the tokenizer")
+    check_tokenizer(folder, index)
 
 
 def test_another_vocabulary_is_refused(folder: Path) -> None:

@@ -161,6 +161,19 @@ def test_weights_say_how_often_the_sources_of_a_mixture_are_passed(
     assert 0.63 < np.mean(drawn) < 0.71  # 800 to 2 * 200
 
 
+def test_tasks_made_with_copies_of_a_vocabulary_can_be_mixed(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    (tmp_path / "copy.model").write_bytes(vocabulary.path.read_bytes())
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(documents(50)))
+    components = parse_task(f"text:{tmp_path}/a.txt + text:{tmp_path}/b.txt")
+    make_task(components[0].source, Vocabulary.load(tmp_path / "copy.model"))
+    mixture = make_task_or_mixture(components, vocabulary)
+    dataset = mixture.get_dataset({"tokens": 32}, "train", shuffle=False).take(5)
+    assert len(list(elements(dataset))) == 5
+
+
 def test_a_task_of_one_source_is_no_mixture(source: TextFiles, vocabulary: Vocabulary) -> None:
     task = make_task_or_mixture(parse_task(source.spec), vocabulary)
     assert isinstance(task, seqio.Task)

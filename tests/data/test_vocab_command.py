@@ -49,6 +49,31 @@ def test_a_large_corpus_is_sampled_by_weight(corpus: Path) -> None:
     assert abs(sum(line in first for line in lines) - 300) <= 10  # the files are about as large
 
 
+@pytest.mark.parametrize(
+    ("task", "parts"),
+    [
+        ("{0} + {1}", (1, 1)),
+        ("3 * {0} + 3 * {1}", (1, 1)),
+        ("10 * {0} + {1}", (1, 0.1)),
+        ("0.1 * {0} + {1}", (0.1, 1)),
+        ("7 * {0}", (1,)),
+    ],
+)
+@pytest.mark.parametrize("limit", [10**6, 5_000])
+def test_a_small_corpus_is_sampled_by_weight(
+    corpus: Path, task: str, parts: tuple[float, ...], limit: int
+) -> None:
+    """No line is repeated, so the heaviest source gives all it has and the others a part."""
+    components = parse_task(task.format(f"text:{corpus}/0.txt", f"text:{corpus}/1.txt"))
+    sampled = list(sample_lines(components, (), limit=limit, seed=0))
+    for seed, part in enumerate(parts):
+        texts = [text for text in documents(300, seed) if not is_held_out(text)]
+        lines = "\n".join(texts).split("\n")
+        found = [line for line in sampled if line in set(lines)]
+        assert len(found) == int(part * len(lines))
+        assert part < 1 or found == lines
+
+
 def test_sources_give_text_by_their_size_not_lines(tmp_path: Path) -> None:
     """Sentences on lines of their own, and paragraphs: as much text of either is as much text."""
     words = " ".join(["word"] * 9)

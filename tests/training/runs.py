@@ -46,7 +46,6 @@ def settings(corpus, *, reader="prepared", **overrides):
     values = {
         "data.task": TASK,
         "data.cleaning": "none",
-        "data.vocabulary": corpus / "v.model",
         "data.length": LENGTH,
         "data.reader": reader,
         "model.vocab_size": PIECES,
@@ -62,7 +61,12 @@ def settings(corpus, *, reader="prepared", **overrides):
         "checkpoint.every": 5,
         "eval.every": 5,
         "eval.rows": 16,
-        **({"data.prepared": corpus / "rows"} if reader == "prepared" else {}),
+        # A prepared folder brings its tokenizer.
+        **(
+            {"data.prepared": corpus / "rows"}
+            if reader == "prepared"
+            else {"data.vocabulary": corpus / "v.model"}
+        ),
         **overrides,
     }
     return [f"--config.{name}={value}" for name, value in values.items()]

@@ -10,7 +10,8 @@ A task is a source or a mixture of sources with weights (how often each is passe
   'wikipedia + 2 * text:books/*.txt'      a mixture
 
 One document in 200, chosen by its text, goes to the validation split. If the command is killed,
-run it again: finished shards are kept, and the result is the same.
+run it again: finished shards are kept, and the result is the same. The vocabulary is copied into
+the folder; `tupe pretrain --config.data.prepared=FOLDER` needs nothing else.
 """
 
 import argparse
@@ -19,8 +20,9 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from tupe_jax.config import Packing
 from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.errors import UserError
 
@@ -29,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, help="source or mixture, see above")
     parser.add_argument("--vocabulary", required=True, type=Path, help="made by `tupe vocab`")
     parser.add_argument("--length", type=int, default=512, help="tokens per row (default 512)")
+    parser.add_argument(
+        "--packing",
+        choices=get_args(Packing),
+        default="stream",
+        help="stream (default) splits lines across rows; sentences keeps lines whole and pads rows",
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder to write, new or begun")
     parser.add_argument(
         "--cleaning",
@@ -63,6 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
         shards=arguments.shards,
         seed=arguments.seed,
         cache=arguments.cache,
+        packing=arguments.packing,
     )
     start = time.monotonic()
     with closing(_Progress()) as progress:

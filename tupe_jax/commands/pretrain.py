@@ -78,12 +78,14 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
 
     from tupe_jax import __version__
     from tupe_jax.training.changed_config import settings
+    from tupe_jax.training.given_data import check_given_data
     from tupe_jax.training.workdir import hold, open_workdir
 
     processes.require_same(
         "versions and settings",
         {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
     )
+    processes.first("the given data", lambda: check_given_data(config))
     open_workdir(workdir, processes)
     with hold(workdir, processes):
         return _run_alone(config, workdir, stop, processes)

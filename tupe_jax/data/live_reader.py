@@ -11,7 +11,8 @@ prepare its rows.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from tupe_jax.data.tasks import RowConverter
 from tupe_jax.data.tensorflow_on_cpu import seqio, tf
 from tupe_jax.errors import UserError
 
+T = TypeVar("T")
 # From an epoch's seed to its rows `{"tokens": [length]}`. Equal seeds must give equal rows.
 RowsOfEpoch = Callable[[int], tf.data.Dataset]
 
@@ -40,6 +42,21 @@ def rows_of_task(task: seqio.Task | seqio.Mixture, split: str, length: int) -> R
         seed=seed,
         num_epochs=1 if isinstance(task, seqio.Task) else None,
     )
+
+
+def take_by_size(sources: Sequence[Iterator[T]], sizes: Sequence[int], count: int) -> list[T]:
+    """Take `count` items, from each source by its size; others replace what one lacks."""
+    taken: list[list[T]] = [[] for _ in sources]
+    unfinished = list(range(len(sources)))
+    while unfinished and (missing := count - sum(map(len, taken))):
+        ends = np.cumsum([sizes[number] for number in unfinished])
+        shares = np.diff(missing * ends // ends[-1], prepend=0).tolist()
+        for number, share in zip(tuple(unfinished), shares, strict=True):
+            found = list(itertools.islice(sources[number], share))
+            taken[number] += found
+            if len(found) < share:
+                unfinished.remove(number)
+    return list(itertools.chain.from_iterable(taken))
 
 
 class LiveReader:

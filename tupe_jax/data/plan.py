@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tupe_jax.config import Packing
 from tupe_jax.data.sources import DocumentSource
 from tupe_jax.data.tasks import Component, parse_task
 from tupe_jax.errors import UserError
@@ -23,6 +24,7 @@ class Settings:
     # Where SeqIO's Beam pipeline has put the tokenised documents of the task, if it was used.
     # A folder or an address like gs://bucket/folder.
     cache: str | None = None
+    packing: Packing = "stream"
 
     @property
     def description(self) -> str:

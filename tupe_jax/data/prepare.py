@@ -8,6 +8,7 @@ the number of workers and however often the work was interrupted. In the output 
     unfinished/00003.json        part 3 is done: its shard is complete on disk
     unfinished/00003.npy         its validation rows
     train-00003-of-00008...      its training rows
+    tokenizer.model              a copy of the tokenizer, from which all parts are made
     index.json                   written at the end, when `unfinished` is no longer needed
 
 Rows are not shuffled here: the reader of prepared rows shuffles all of them anew in every epoch.
@@ -18,7 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.alone import alone
+from tupe_jax.config import Packing
 from tupe_jax.data import rows, workers
 from tupe_jax.data.atomic import complete_file
 from tupe_jax.data.graph import elements
-from tupe_jax.data.packing import DOCUMENTS, TOKENS
+from tupe_jax.data.packing import DOCUMENTS, TOKENS, laid_out, sequence_ends
 from tupe_jax.data.plan import Part, Settings, divide
 from tupe_jax.data.sources import TRAIN, VALIDATION, DocumentSource, parse_source
 from tupe_jax.data.tasks import make_task
@@ -73,15 +75,15 @@ def prepare(
     show: Callable[[int, int, int], None] = lambda parts_done, parts, tokens: None,
 ) -> Outcome:
     """Write the rows of a task to a folder, or finish what an interrupted call has begun."""
-    vocabulary = Vocabulary.load(settings.vocabulary)
+    given = Vocabulary.load(settings.vocabulary)
     parts, identity = divide(settings)
     with _only_writer(folder):
-        return _prepare(settings, vocabulary, parts, identity, folder, worker_count, show)
+        return _prepare(settings, given, parts, identity, folder, worker_count, show)
 
 
 def _prepare(
     settings: Settings,
-    vocabulary: Vocabulary,
+    given: Vocabulary,
     parts: Sequence[Part],
     identity: str,
     folder: Path,
@@ -90,14 +92,17 @@ def _prepare(
 ) -> Outcome:
     description = {
         "task": settings.description,
-        "vocabulary_sha256": vocabulary.sha256,
+        "vocabulary_sha256": given.sha256,
         "length": settings.length,
         "seed": settings.seed,
         "shards": len(parts),
         "corpus": identity,
         "cache": settings.cache,
+        "packing": settings.packing,
     }
     _begin(folder, description)
+    vocabulary = _copy_tokenizer(given, folder)
+    settings = replace(settings, vocabulary=vocabulary.path)
     todo = [part for part in parts if not _record(folder, part.number).exists()]
     finished_before = len(parts) - len(todo)
     show(finished_before, len(parts), 0)
@@ -122,9 +127,12 @@ def make_part(
     start = time.process_time()
     vocabulary = Vocabulary.load(settings.vocabulary)
     source = _unchanged_source(settings, part)
-    task = make_task(source, vocabulary, settings.cleaning, part.share)
+    task = make_task(source, vocabulary, settings.cleaning, part.share, settings.packing)
     if settings.cache:
-        _require_cache(task, settings.cache)
+        # Beam has cached the documents, which are the same for every packing.
+        documents_task = make_task(source, vocabulary, settings.cleaning, part.share)
+        _require_cache(documents_task, settings.cache)
+        task = task.replace(name=documents_task.name)
     documents = tokens = 0
 
     def batches(split: str) -> Iterator[Any]:
@@ -204,11 +212,13 @@ def _only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
-def repack(rows_NxL: Rows) -> Rows:
-    """Join rows that end in padding into rows without it, but for the last."""
+def repack(rows_NxL: Rows, packing: Packing) -> Rows:
+    """Pack the tokens of rows of several parts as if they were of one."""
     length = rows_NxL.shape[1]
     body = rows_NxL[:, 1:]
     stream = body[body != PAD_ID]
+    if packing == "sentences":
+        return laid_out(stream, sequence_ends(stream, length), length)
     padded = np.pad(stream, (0, -len(stream) % (length - 1)), constant_values=PAD_ID)
     return np.pad(padded.reshape(-1, length - 1), ((0, 0), (1, 0)), constant_values=CLS_ID)
 
@@ -234,13 +244,24 @@ def _begin(folder: Path, description: dict[str, Any]) -> None:
         settings_file.parent.mkdir(exist_ok=True)
         _write_json(settings_file, description)
         return
-    begun = json.loads(settings_file.read_text(encoding="utf-8"))
+    begun = {"packing": "stream"} | json.loads(settings_file.read_text(encoding="utf-8"))
     for name, value in description.items():
         if begun.get(name) != value:
             raise UserError(
                 f"{folder}: was begun with {name} {begun.get(name)!r}, but now it is {value!r}; "
                 "run the same command on the same corpus to go on, or delete the folder"
             )
+
+
+def _copy_tokenizer(given: Vocabulary, folder: Path) -> Vocabulary:
+    """Put the tokenizer into the folder; a change of the given file no longer matters."""
+    path = folder / rows.TOKENIZER_FILE
+    with complete_file(path) as unfinished:
+        unfinished.write_bytes(given.path.read_bytes())
+    copy = Vocabulary.load(path)
+    if copy.sha256 != given.sha256:
+        raise UserError(f"{given.path}: changed while it was being read; run the command again")
+    return copy
 
 
 def _finish(folder: Path, settings: Settings, vocabulary: Vocabulary, count: int) -> rows.Index:
@@ -260,7 +281,7 @@ def _finish(folder: Path, settings: Settings, vocabulary: Vocabulary, count: int
     if not train.rows:
         raise UserError(f"{settings.task}: holds no text, so there are no rows to train on")
     held_out = np.concatenate([np.load(folder / UNFINISHED / f"{n:05d}.npy") for n in range(count)])
-    validation_rows = repack(held_out)
+    validation_rows = repack(held_out, settings.packing)
     file = folder / rows.shard_file(VALIDATION, 0, 1)
     shard = rows.write_shard(file, validation_rows, rows.dtype_name(vocabulary.size))
     index = rows.Index(
@@ -278,6 +299,8 @@ def _finish(folder: Path, settings: Settings, vocabulary: Vocabulary, count: int
                 documents=sum(part.validation_documents for part in done),
             ),
         },
+        tokenizer=vocabulary.path.name,
+        packing=settings.packing,
     )
     _delete_unlisted_files(folder, index)
     rows.write_index(folder, index)
@@ -288,7 +311,7 @@ def _finish(folder: Path, settings: Settings, vocabulary: Vocabulary, count: int
 def _delete_unlisted_files(folder: Path, index: rows.Index) -> None:
     """Delete shards without rows, and what killed processes have left."""
     listed = {shard.file for split in index.splits.values() for shard in split.shards}
-    for path in folder.glob("*.array_record*"):
+    for path in (*folder.glob("*.array_record*"), *folder.glob(f"{rows.TOKENIZER_FILE}.*.tmp")):
         if path.name not in listed:
             path.unlink()
 

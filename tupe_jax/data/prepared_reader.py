@@ -58,6 +58,8 @@ class PreparedReader:
             "shards_sha256": _digest(shards),
             "batch_size": batch_size,
             "seed": seed,
+            # States saved before there was another packing do not name it.
+            **({} if index.packing == "stream" else {"packing": index.packing}),
         }
         source = ShardedRows(folder, shards, index.length, index.dtype)
         numbers = (

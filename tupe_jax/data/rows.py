@@ -3,26 +3,30 @@
     index.json                               what the rows are; written last: it means "finished"
     train-00000-of-00004.array_record ...    one record per row
     validation-00000-of-00001.array_record
+    tokenizer.model                          the SentencePiece model that made the ids
 
 A record is `length` token ids, little-endian: uint16 where the vocabulary allows it (half the disk
 and half the bandwidth of a pod's input), else uint32.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import ArrayLike, NDArray
 
+from tupe_jax.config import Packing
 from tupe_jax.data.atomic import complete_file
 from tupe_jax.errors import UserError
 
 FORMAT = 1
 INDEX_FILE = "index.json"
+TOKENIZER_FILE = "tokenizer.model"
 # One record per group: a shuffled read then decompresses one row, not a whole group of them.
 WRITER_OPTIONS = "group_size:1"
 
@@ -61,6 +65,9 @@ class Index:
     length: int
     seed: int
     splits: Mapping[str, Split]
+    tokenizer: str | None = None
+    """Its file in the folder; None in folders of older versions, which have none."""
+    packing: Packing = "stream"
 
     @property
     def dtype(self) -> DtypeName:
@@ -116,7 +123,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 def read_index(folder: Path) -> Index:
     """Return the index of a finished folder whose shards are all there in full."""
-    index = _parse_index(folder / INDEX_FILE)
+    index = parse_index(folder)
     for name, split in index.splits.items():
         rows_of_shards = sum(shard.rows for shard in split.shards)
         if rows_of_shards != split.rows:
@@ -134,8 +141,27 @@ def require_vocabulary(folder: Path, index: Index, sha256: str) -> None:
     if index.vocabulary_sha256 != sha256:
         raise UserError(
             f"{folder}: its rows were made with vocabulary {index.vocabulary_sha256[:12]}, but the "
-            f"given vocabulary is {sha256[:12]}; give the one used by `tupe prepare`, or prepare "
+            f"given vocabulary is {sha256[:12]}; set data.vocabulary to the one used by "
+            "`tupe prepare`, or prepare again"
+        )
+
+
+def check_tokenizer(folder: Path, index: Index) -> None:
+    """Fail if the index names a tokenizer file that is not the one its rows were made with."""
+    if index.tokenizer is None:
+        return
+    path = folder / index.tokenizer
+    try:
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot read the tokenizer ({error.strerror}); copy it, or prepare the folder "
             "again"
+        ) from None
+    if sha256 != index.vocabulary_sha256:
+        raise UserError(
+            f"{path}: this tokenizer is {sha256[:12]}, but {INDEX_FILE} says "
+            f"{index.vocabulary_sha256[:12]}; copy the right one, or prepare the folder again"
         )
 
 
@@ -158,14 +184,16 @@ def _check_size(path: Path, expected_bytes: int) -> None:
         )
 
 
-def _parse_index(path: Path) -> Index:
-    if not path.parent.is_dir():
-        raise UserError(f"{path.parent}: no such folder; `tupe prepare` makes one")
+def parse_index(folder: Path) -> Index:
+    """Return the index of a finished folder; its shards are not looked at."""
+    path = folder / INDEX_FILE
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; `tupe prepare` makes one")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"{path.parent}: no {INDEX_FILE}, so this is not a finished folder of prepared rows; "
+            f"{folder}: no {INDEX_FILE}, so this is not a finished folder of prepared rows; "
             "run `tupe prepare` on it (again)"
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -183,7 +211,14 @@ def _parse_index(path: Path) -> Index:
             length=content["length"],
             seed=content["seed"],
             splits={name: _parse_split(split) for name, split in content["splits"].items()},
+            tokenizer=content.get("tokenizer"),
+            packing=content.get("packing", "stream"),
         )
+        if index.packing not in get_args(Packing):
+            raise UserError(
+                f"{path}: packing {index.packing!r} is unknown to this version; prepare the folder "
+                "again"
+            )
         if content["dtype"] != index.dtype:
             raise UserError(
                 f"{path}: dtype {content['dtype']}, but {index.vocab_size} pieces are stored as "

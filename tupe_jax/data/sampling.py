@@ -17,9 +17,10 @@ def sample_lines(
 ) -> Iterator[str]:
     """Yield at most `limit` lines of the training documents, the same ones for the same seed.
 
-    Every source gives text by its weight and size, however long its lines are. Its shards are read
-    in an order drawn by the seed until there is enough, so that a sample of a large corpus reads a
-    part of it only.
+    Every source gives text by its weight and size, however long its lines are. A corpus within the
+    limit is read whole: the sources of the highest weight give all their lines, the others a part
+    of theirs. Of a larger one, the shards of a source are read in an order drawn by the seed until
+    there is enough.
     """
     sources = [_lines(component, cleaning, seed) for component in components]
     begins = [list(islice(lines, _LINES_TO_MEASURE)) for lines in sources]
@@ -27,10 +28,24 @@ def sample_lines(
         component.weight * component.source.text_bytes / _mean_bytes(begin)
         for component, begin in zip(components, begins, strict=True)
     ]
-    part = min(1.0, limit / sum(counts))
-    for begin, lines, count in zip(begins, sources, counts, strict=True):
-        share = limit if part == 1 or len(components) == 1 else max(1, round(part * count))
-        yield from islice(chain(begin, lines), share)
+    # No line is repeated: the sources of the highest weight are passed once at most.
+    highest = max(component.weight for component in components)
+    is_read_whole = sum(counts) / highest <= limit
+    for component, begin, lines, count in zip(components, begins, sources, counts, strict=True):
+        every = chain(begin, lines)
+        if is_read_whole:
+            yield from islice(_thinned(every, component.weight / highest), limit)
+        else:
+            yield from islice(every, max(1, round(limit / sum(counts) * count)))
+
+
+def _thinned(lines: Iterator[str], part: float) -> Iterator[str]:
+    """Yield this part of the lines, evenly spread."""
+    taken = 0
+    for number, line in enumerate(lines, start=1):
+        if number * part >= taken + 1:
+            taken += 1
+            yield line
 
 
 def _mean_bytes(lines: Sequence[str]) -> float:

@@ -8,12 +8,14 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
+from tupe_jax.config import Packing
 from tupe_jax.data.cleaning import CLEANERS
 from tupe_jax.data.graph import DOCUMENTS_AT_ONCE, call, map_documents, strings, texts
 from tupe_jax.data.held_out import is_in_share
-from tupe_jax.data.packing import TOKENS, pack, tokenize
+from tupe_jax.data.packing import PACK_STEPS, TOKENS, tokenize
 from tupe_jax.data.repeats import MEMORY_SLOTS, REPEAT_DROPPERS
 from tupe_jax.data.sources import DocumentSource, parse_source
 from tupe_jax.data.tensorflow_on_cpu import seqio, tf
@@ -24,6 +26,8 @@ Preprocessor = Callable[..., tf.data.Dataset]
 
 # Rows in the shuffle buffer of a live reader.
 SHUFFLE_ROWS = 4_096
+# By hash: SeqIO refuses a mixture of tasks whose vocabularies are copies of one file.
+_SEQIO_VOCABULARIES: dict[str, seqio.SentencePieceVocabulary] = {}
 
 
 def make_task(
@@ -31,17 +35,20 @@ def make_task(
     vocabulary: Vocabulary,
     cleaning: Sequence[str] = (),
     share: float = 1.0,
+    packing: Packing = "stream",
 ) -> seqio.Task:
     """Return the registered task that makes rows `{"tokens": [length]}` of a source.
 
     A share below one keeps that part of the documents, chosen by their text. Ask the task for
     `sequence_length={"tokens": length}`. What comes before `CacheDatasetPlaceholder`
-    can be run once by SeqIO's Beam pipeline, for any row length.
+    can be run once by SeqIO's Beam pipeline, for any row length and packing.
     """
     # Not `identity`: a corpus copied to another machine has other dates, but is the same task.
     extent = (source.text_bytes, source.most_shards)
     key = (source.spec, extent, vocabulary.sha256, tuple(cleaning), share)
     name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
+    if packing != "stream":  # whose tasks had their names before there was another packing
+        name = f"{name}_{packing}"
     if name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add(
             name,
@@ -51,7 +58,7 @@ def make_task(
                 *(cleaning_step(step) for step in cleaning),
                 tokenize(vocabulary),
                 seqio.CacheDatasetPlaceholder(),
-                pack,
+                PACK_STEPS[packing],
             ],
             output_features={TOKENS: _token_feature(vocabulary)},
             shuffle_buffer_size=SHUFFLE_ROWS,
@@ -83,21 +90,30 @@ def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
 
 
 def make_task_or_mixture(
-    components: Sequence[Component], vocabulary: Vocabulary, cleaning: Sequence[str] = ()
+    components: Sequence[Component],
+    vocabulary: Vocabulary,
+    cleaning: Sequence[str] = (),
+    packing: Packing = "stream",
 ) -> seqio.Task | seqio.Mixture:
     """Return the registered task of one component or mixture of several.
 
     SeqIO's rates are shares of rows. A source's share is its weight times its size, so that a
-    weight says how often the source is passed, as it does in `tupe prepare`.
+    weight says how often the source is passed, as it does in `tupe prepare`. A source without rows
+    contributes none.
     """
-    tasks = [make_task(component.source, vocabulary, cleaning) for component in components]
+    tasks = [
+        make_task(component.source, vocabulary, cleaning, packing=packing)
+        for component in components
+    ]
     if len(tasks) == 1:
         return tasks[0]
     rates = [component.weight * component.source.text_bytes for component in components]
     pairs = list(zip((task.name for task in tasks), rates, strict=True))
     name = f"mixture_{hashlib.sha256(repr(pairs).encode()).hexdigest()[:12]}"
     if name not in seqio.MixtureRegistry.names():
-        seqio.MixtureRegistry.add(name, pairs)
+        # By default SeqIO ends a mixture at the first draw from a source without rows.
+        draw = partial(tf.data.Dataset.sample_from_datasets, stop_on_empty_dataset=False)
+        seqio.MixtureRegistry.add(name, pairs, sample_fn=draw)
     return seqio.MixtureRegistry.get(name)
 
 
@@ -127,9 +143,10 @@ class RowConverter(seqio.FeatureConverter):
 
 
 def _token_feature(vocabulary: Vocabulary) -> seqio.Feature:
-    return seqio.Feature(
-        seqio.SentencePieceVocabulary(str(vocabulary.path)), add_eos=False, dtype=tf.int32
-    )
+    if vocabulary.sha256 not in _SEQIO_VOCABULARIES:
+        shared = seqio.SentencePieceVocabulary(str(vocabulary.path))
+        _SEQIO_VOCABULARIES[vocabulary.sha256] = shared
+    return seqio.Feature(_SEQIO_VOCABULARIES[vocabulary.sha256], add_eos=False, dtype=tf.int32)
 
 
 def cleaning_step(name: str) -> Preprocessor:

@@ -1,8 +1,9 @@
 """The data of a run: vocabulary, training batches, validation rows; made where they are missing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,13 @@ from tupe_jax.data.cleaning import parse_cleaning
 from tupe_jax.data.reader import Reader, Share
 from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
+from tupe_jax.training.given_data import (
+    check_checkpoint_vocabulary,
+    check_given_data,
+    check_index,
+    check_vocabulary,
+    given_vocabulary,
+)
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 
@@ -41,9 +49,13 @@ def make_corpus(
 ) -> Path:
     """Make what is not there, vocabulary and rows, and return where the vocabulary is.
 
-    `saved_vocabulary` is that of a checkpoint to go on from, used where the file has gone.
+    `saved_vocabulary` is that of a checkpoint to resume from, used where the file has gone.
     """
+    check_given_data(config)
+    if saved_vocabulary is not None:
+        check_checkpoint_vocabulary(config, saved_vocabulary)
     path = _vocabulary(config, workdir, saved_vocabulary, say)
+    check_vocabulary(config, Vocabulary.load(path))
     if config.data.reader == "prepared" and not config.data.prepared:
         _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER, say)
     return path
@@ -52,11 +64,6 @@ def make_corpus(
 def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Share) -> Corpus:
     """Open the data of a config; of each training batch, the share of this process."""
     vocabulary = Vocabulary.load(vocabulary_path)
-    if vocabulary.size != config.model.vocab_size:
-        raise UserError(
-            f"{vocabulary.path} has {vocabulary.size} pieces, but model.vocab_size="
-            f"{config.model.vocab_size}; set --config.model.vocab_size={vocabulary.size}"
-        )
     if config.data.reader == "live":
         return _live(config, vocabulary, share)
     return _prepared(config, vocabulary, workdir, share)
@@ -65,28 +72,34 @@ def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Sha
 def _vocabulary(
     config: Config, workdir: Path, saved: bytes | None, say: Callable[[str], None]
 ) -> Path:
-    path = workdir / DATA_FOLDER / VOCABULARY_FILE
-    given = Path(config.data.vocabulary) if config.data.vocabulary else path
-    if saved is not None and not given.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with complete_file(path) as unfinished:
+    given = given_vocabulary(config)
+    own = workdir / DATA_FOLDER / VOCABULARY_FILE
+    if (given or own).exists():
+        return given or own
+    if saved is not None:
+        own.parent.mkdir(parents=True, exist_ok=True)
+        with complete_file(own) as unfinished:
             unfinished.write_bytes(saved)
-        return path
-    if config.data.vocabulary:
-        return given
-    if not path.exists():
-        from tupe_jax.data.make_vocabulary import make_vocabulary
-
-        say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        make_vocabulary(
-            config.data.task,
-            path,
-            size=config.model.vocab_size,
-            cleaning=parse_cleaning(config.data.cleaning),
-            seed=config.seed,
+        return own
+    if given:
+        return given  # reading it reports that it is not there
+    if config.data.prepared:
+        raise UserError(
+            f"{config.data.prepared} was prepared by an older version and holds no tokenizer; set "
+            "--config.data.vocabulary to the file that `tupe prepare` was given"
         )
-    return path
+    from tupe_jax.data.make_vocabulary import make_vocabulary
+
+    say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    make_vocabulary(
+        config.data.task,
+        own,
+        size=config.model.vocab_size,
+        cleaning=parse_cleaning(config.data.cleaning),
+        seed=config.seed,
+    )
+    return own
 
 
 def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Share) -> Corpus:
@@ -95,11 +108,7 @@ def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Shar
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
     index = read_index(folder)
-    if index.length != config.data.length:
-        raise UserError(
-            f"{folder} has rows of {index.length} tokens, but data.length={config.data.length}; "
-            f"set --config.data.length={index.length}, or prepare other rows"
-        )
+    check_index(config, folder, index)
 
     def some_rows(split: str, count: int) -> NDArray[np.int32]:
         rows = ShardedRows(folder, index.splits[split].shards, index.length, index.dtype)
@@ -138,6 +147,7 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
         length=config.data.length,
         cleaning=parse_cleaning(config.data.cleaning),
         seed=config.seed,
+        packing=config.data.packing,
     )
     outcome = prepare(settings, folder, worker_count=os.cpu_count() or 1)
     train = outcome.index.splits["train"]
@@ -147,18 +157,29 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
 def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
     from itertools import islice
 
-    from tupe_jax.data.live_reader import LiveReader, rows_of_task
+    from tupe_jax.data.graph import elements
+    from tupe_jax.data.live_reader import LiveReader, rows_of_task, take_by_size
     from tupe_jax.data.tasks import make_task_or_mixture, parse_task
 
-    task = make_task_or_mixture(
-        parse_task(config.data.task, config.seed), vocabulary, parse_cleaning(config.data.cleaning)
+    components = parse_task(config.data.task, config.seed)
+    cleaning = parse_cleaning(config.data.cleaning)
+    task, *sources = (
+        make_task_or_mixture(some, vocabulary, cleaning, config.data.packing)
+        for some in (components, *([component] for component in components))
     )
 
-    def first_rows(split: str, count: int) -> NDArray[np.int32]:
+    def some_rows(task: Any, split: str) -> Iterator[NDArray[np.int32]]:
         # Shuffled, but not by the run's seed: runs of different seeds are compared.
-        rows = rows_of_task(task, split, config.data.length)(0).as_numpy_iterator()
-        found = [row["tokens"] for row in islice(rows, count)]
-        return np.array(found, np.int32).reshape(-1, config.data.length)
+        rows = elements(rows_of_task(task, split, config.data.length)(0))
+        return (row["tokens"] for row in rows)
+
+    # One pass of each source: a mixture repeats its sources without end.
+    validation = take_by_size(
+        [some_rows(source, "validation") for source in sources],
+        [component.source.text_bytes for component in components],
+        config.eval.rows,
+    )
+    sample = list(islice(some_rows(task, "train"), SAMPLE_ROWS))
 
     return Corpus(
         vocabulary=vocabulary,
@@ -171,10 +192,14 @@ def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
             seed=config.seed,
             share=share,
         ),
-        validation_NxS=_require_rows(first_rows("validation", config.eval.rows), config),
-        sample_NxS=first_rows("train", SAMPLE_ROWS),
+        validation_NxS=_require_rows(_as_array(validation, config), config),
+        sample_NxS=_as_array(sample, config),
         rows_per_epoch=None,
     )
+
+
+def _as_array(rows: Sequence[NDArray[np.int32]], config: Config) -> NDArray[np.int32]:
+    return np.array(rows, np.int32).reshape(-1, config.data.length)
 
 
 def _require_rows(validation_NxS: NDArray[np.int32], config: Config) -> NDArray[np.int32]:

@@ -1,0 +1,80 @@
+"""The data that a config names: checked before anything is made or trained."""
+
+import hashlib
+from pathlib import Path
+
+from tupe_jax.config import Config
+from tupe_jax.data.rows import Index, check_tokenizer, parse_index, require_vocabulary
+from tupe_jax.data.vocabulary import Vocabulary
+from tupe_jax.errors import UserError
+
+
+def check_given_data(config: Config) -> None:
+    """Fail unless `data.prepared` and `data.vocabulary` fit each other and the other settings.
+
+    A vocabulary file that has gone may still be in a checkpoint, so it is not missed here.
+    """
+    if config.data.prepared:
+        folder = Path(config.data.prepared)
+        index = parse_index(folder)
+        check_index(config, folder, index)
+        if not config.data.vocabulary:
+            check_tokenizer(folder, index)
+    if config.data.vocabulary and Path(config.data.vocabulary).exists():
+        check_vocabulary(config, Vocabulary.load(config.data.vocabulary))
+
+
+def check_vocabulary(config: Config, vocabulary: Vocabulary) -> None:
+    """Fail unless a vocabulary has the model's size and is that of `data.prepared`."""
+    _check_size(config, vocabulary.path, vocabulary.size)
+    if config.data.prepared:
+        folder = Path(config.data.prepared)
+        require_vocabulary(folder, parse_index(folder), vocabulary.sha256)
+
+
+def check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> None:
+    """Fail unless a checkpoint to resume from has the vocabulary of `data.prepared`."""
+    if not config.data.prepared:
+        return
+    here = parse_index(Path(config.data.prepared)).vocabulary_sha256
+    saved = hashlib.sha256(saved_vocabulary).hexdigest()
+    if here != saved:
+        raise UserError(
+            f"data.prepared={config.data.prepared} was made with vocabulary {here[:12]}, but the "
+            f"checkpoint has {saved[:12]}; resume with the data that the run began with"
+        )
+
+
+def given_vocabulary(config: Config) -> Path | None:
+    """Return the vocabulary file that the config names, or that of the folder it names."""
+    if config.data.vocabulary:
+        return Path(config.data.vocabulary)
+    if not config.data.prepared:
+        return None
+    folder = Path(config.data.prepared)
+    tokenizer = parse_index(folder).tokenizer
+    return folder / tokenizer if tokenizer else None
+
+
+def check_index(config: Config, folder: Path, index: Index) -> None:
+    """Fail unless prepared rows have the length, packing and vocabulary size of the config."""
+    data = config.data
+    if index.length != data.length:
+        raise UserError(
+            f"{folder} has rows of {index.length} tokens, but data.length={data.length}; "
+            f"set --config.data.length={index.length}, or prepare other rows"
+        )
+    if index.packing != data.packing:
+        raise UserError(
+            f"{folder} was prepared with --packing={index.packing}, but data.packing="
+            f"{data.packing}; set --config.data.packing={index.packing}, or prepare other rows"
+        )
+    _check_size(config, folder, index.vocab_size)
+
+
+def _check_size(config: Config, where: Path, size: int) -> None:
+    if size != config.model.vocab_size:
+        raise UserError(
+            f"{where}: the vocabulary has {size} pieces, but model.vocab_size="
+            f"{config.model.vocab_size}; set --config.model.vocab_size={size}"
+        )
