@@ -11,7 +11,9 @@ LONG_ENOUGH_TO_STOP = """
   --config.train.batch_size=4 --config.train.steps=300 --config.train.log_every=1
   --config.eval.rows=8 --config.eval.every=300
 """
-PREPARED = "--config.data.prepared=rows --config.data.length=16"
+PREPARED = """
+  --config.data.prepared=rows --config.data.length=16 --config.data.packing=stream
+"""
 MEASUREMENT = "--length=8 --words=2"
 STUDY = """
   --config.seeds=0 --config.learning_rates=2e-3 --shard=0/6

@@ -6,7 +6,7 @@ from tests.workflows.files import write_glue, write_own_task
 from tests.workflows.small import LONG_ENOUGH_TO_STOP, MEASUREMENT, MODEL
 from tests.workflows.steps import Step, in_order
 
-PRETRAIN = "tupe pretrain --config=tupe_r:tiny --workdir=runs/prepared --config.data.prepared=rows"
+PRETRAIN = "tupe pretrain --config=tupe_r:tiny --config.data.prepared=rows --workdir=runs/prepared"
 OURS = {"runs/quickstart": "runs/prepared"}
 
 STEPS = [

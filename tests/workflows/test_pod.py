@@ -12,15 +12,15 @@ PRETRAIN = (
     "pretrain --config=tupe_r:modern --workdir=/mnt/tupe-runs/tupe_r "
     "--config.data.prepared=/mnt/tupe-runs/rows"
 )
-SMALL = f"--config.data.length=32 {MODEL} {LONG_ENOUGH_TO_STOP}"
+SMALL = f"--config.data.length=32 {MODEL} {LONG_ENOUGH_TO_STOP} --config.train.steps=100"
 
 STEPS = [
     Step(
-        "Prepare the data once",
+        "Prepare the data before you allocate accelerators",
         run="tupe vocab --task=builtin:400 --size=300 --cleaning=none --out=tiny.model",
     ),
     Step(
-        "`tupe prepare` on any machine, its folder copied into the bucket",
+        "run `tupe prepare` on any machine",
         run="tupe prepare --task=builtin:400 --vocabulary=tiny.model --length=32 --cleaning=none "
         "--workers=1 --out=bucket/rows",
     ),
@@ -37,7 +37,7 @@ STEPS = [
         run=f"launch/local.sh --processes=2 -- {PRETRAIN}",
         small=SMALL,
         instead=BUCKET,
-        leaves="bucket/tupe_r/checkpoints/300",
+        leaves="bucket/tupe_r/checkpoints/100",
     ),
     Step(
         "launch/local.sh --processes=2 --devices=2 -- pretrain --config=quickstart "
