@@ -7,10 +7,10 @@ import importlib
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
+from tests.documents import ROOT, commands_in_sentences, pages, shell_lines, text_of
 from tests.notebooks import NOTEBOOKS, code_cells, parameters_cell, read, values_of
 from tupe_jax import cli
 from tupe_jax.ablation.config import ablation_config
@@ -20,12 +20,7 @@ from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.model.positions.encoding import RELATIVE
 from tupe_jax.recipes import from_config_dict
 
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    str(page.relative_to(ROOT))
-    for pattern in ("*.md", "docs/*.md", "launch/*.md")
-    for page in sorted(ROOT.glob(pattern))
-]
+PAGES = pages("*.md", "docs/*.md", "launch/*.md")
 COMMANDS = {command.name: command for command in cli.COMMANDS}
 READ_BY = {
     "ablate": ablation_config,
@@ -39,22 +34,14 @@ TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
 """What stands behind a command in a help text or a block, to tell what it does."""
 
 
-def text_of(page):
-    return (ROOT / page).read_text()
-
-
 def in_blocks(text):
-    """Lines of shell blocks that begin with `tupe`, as words."""
-    blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line for line in lines if line.startswith("tupe ")]
+    """Lines of shell blocks that begin with `tupe`."""
+    return [line for line in shell_lines(text) if line.startswith("tupe ")]
 
 
 def in_sentences(text):
-    """Commands with arguments in backquotes."""
-    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    for found in re.findall(r"`(tupe\s+[a-z-]+\s+(?!--help)[^`]+)`", outside):
-        line = " ".join(found.split())  # it may go on in the next line
+    """Commands with arguments in backquotes, with a value for each placeholder."""
+    for line in commands_in_sentences(text):
         for placeholder, value in PLACEHOLDERS.items():
             line = re.sub(rf"{re.escape(placeholder)}(?=\s|$)", value, line)
         yield line

