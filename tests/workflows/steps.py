@@ -14,7 +14,7 @@ from tests.documents import COMMENT, ROOT, one_line
 from tests.users import NO_DOWNLOADS
 from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
-SECONDS = 300
+SECONDS = 900
 """No step takes as long."""
 
 
@@ -55,10 +55,13 @@ class Step:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if self.stop_at:
-            wait_for(folder / self.stop_at, process)
-            process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=SECONDS)
+        try:
+            if self.stop_at:
+                wait_for(folder / self.stop_at, process)
+                process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
         assert process.returncode == (STOPPED_EXIT_CODE if self.stop_at else 0), output
         assert self.says in output, output
         assert not self.leaves or (folder / self.leaves).exists(), output
