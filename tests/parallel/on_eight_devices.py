@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -86,12 +87,18 @@ def train(name):
     )
     # To make it anew on every mesh would take long to compile.
     made_here = name in MADE_ON
-    state = plan.create() if made_here else jax.device_put(start(), plan.shardings)
+    if made_here:
+        init = plan.create.lower().compile()
+        state = init()
+    else:
+        state = jax.device_put(start(), plan.shardings)
+    arrays = jax.tree.leaves(state)
     seen = {
         "same_start": made_here and digest(state) == digest(start()),
-        "bytes_per_device": sum(
-            x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(state)
-        ),
+        "largest_in_init": largest_shape(init.as_text()) if made_here else None,
+        "largest_array": max(x.size for x in arrays),
+        "largest_shard": max(x.addressable_shards[0].data.size for x in arrays),
+        "bytes_per_device": sum(x.addressable_shards[0].data.nbytes for x in arrays),
         "planned_bytes_per_device": lay_out(config).totals["in all"].per_device,
         **draw(mesh, mask),
     }
@@ -152,6 +159,12 @@ def gathered_shapes(compiled):
             if " all-gather(" in line
         }
     )
+
+
+def largest_shape(compiled):
+    """How many elements the largest array in a program of one device has."""
+    shapes = re.findall(r"[a-z]+[0-9]+\[([0-9,]+)\]", compiled)
+    return max(int(np.prod([int(size) for size in shape.split(",")])) for shape in shapes)
 
 
 if __name__ == "__main__":

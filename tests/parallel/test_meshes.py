@@ -80,6 +80,13 @@ def test_a_device_holds_the_bytes_that_the_plan_says(seen, mesh):
     assert 1 / (fsdp * tensor) <= share < 1.5 / (fsdp * tensor)
 
 
+@pytest.mark.parametrize("mesh", MADE_ON)
+def test_no_array_of_the_state_is_ever_built_unsharded(seen, mesh):
+    """Not even while the initial state is made: random bits take two numbers for each weight."""
+    assert seen[mesh]["largest_in_init"] <= 2 * seen[mesh]["largest_shard"]
+    assert seen[mesh]["largest_array"] > 3 * seen[mesh]["largest_shard"]
+
+
 def test_hidden_states_are_gathered_for_a_block_and_not_kept_whole(seen):
     """Devices that share heads keep a part of every row: [8 rows, 12 tokens, 16] of 3 tokens."""
     assert "f32[8,12,16]" in seen["1x2x4"]["gathered"]
