@@ -16,8 +16,7 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from tupe_jax.checks import one_of
-from tupe_jax.config import OptimizerConfig
-from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
+from tupe_jax.finetune.config import GlueConfig, small_models
 
 FORMS = {
     "paper": GlueConfig(),
@@ -25,13 +24,7 @@ FORMS = {
         tasks=("sst2", "cola", "mrpc", "rte", "stsb"),
         learning_rates=(1e-4, 5e-4),
         seeds=(0, 1, 2),
-        finetune=FinetuneConfig(
-            length=128,
-            epochs=3,
-            dropout=-1.0,
-            keep_weights=False,
-            optimizer=OptimizerConfig(warmup="6%"),
-        ),
+        finetune=small_models(length=128, epochs=3, keep_weights=False),
     ),
 }
 

@@ -18,13 +18,26 @@ def text_of(page):
 
 
 def blocks(text, *languages):
-    """The content of the code blocks in these languages."""
-    return re.findall(rf"```(?:{'|'.join(languages)})\n(.*?)```", text, re.DOTALL)
+    """The content of the code blocks in these languages; "" is a block without one."""
+    every = re.findall(r"^[ \t]*```(.*?)\n(.*?)^[ \t]*```$", text, re.DOTALL | re.MULTILINE)
+    return [content for language, content in every if language in languages]
+
+
+def languages(text):
+    """The language of every code block, as written behind its opening fence."""
+    fences = re.findall(r"^[ \t]*```(.*)$", text, re.MULTILINE)
+    return fences[::2]
 
 
 def one_line(text):
     """With single spaces, so that wrapping and alignment do not matter."""
     return " ".join(text.split())
+
+
+def here_document(text, name):
+    """The content of a file that a shell block writes by `cat > NAME <<'EOF'`."""
+    (content,) = re.findall(rf"cat > {re.escape(name)} <<'EOF'\n(.*?\n)EOF\n", text, re.DOTALL)
+    return content
 
 
 def shell_lines(text):
@@ -37,7 +50,8 @@ def shell_lines(text):
 
 
 def commands_in_sentences(text):
-    """Commands of `tupe` with arguments, in backquotes."""
+    """Commands with arguments, in backquotes."""
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    for found in re.findall(r"`(tupe\s+[a-z-]+\s+(?!--help)[^`]+)`", outside):
+    commands = r"tupe\s+[a-z-]+|launch/[\w/]+\.\w+|pip install|python -m|hf download|jupyter lab"
+    for found in re.findall(rf"`((?:{commands})\s+(?!--help)[^`]+)`", outside):
         yield one_line(found)

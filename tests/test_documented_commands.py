@@ -40,8 +40,10 @@ def in_blocks(text):
 
 
 def in_sentences(text):
-    """Commands with arguments in backquotes, with a value for each placeholder."""
+    """Commands of `tupe` with arguments in backquotes, with a value for each placeholder."""
     for line in commands_in_sentences(text):
+        if not line.startswith("tupe "):
+            continue
         for placeholder, value in PLACEHOLDERS.items():
             line = re.sub(rf"{re.escape(placeholder)}(?=\s|$)", value, line)
         yield line

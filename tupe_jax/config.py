@@ -215,8 +215,8 @@ class OptimizerConfig:
     final_fraction: float = 0.0
     """Of the peak, at the last step."""
     warmup_from_zero: bool = False
-    """The first update has learning rate 0 and each later one the rate that would else be its
-    predecessor's, as in the official trainer. False: no update is without effect."""
+    """The first update has learning rate 0, and each later one comes one step later in the
+    schedule, as in the official pre-training. False: no update is without effect."""
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
@@ -251,7 +251,8 @@ class TrainConfig:
     """Micro-batches per step, one after the other: less memory, the same gradient."""
     log_every: int = 100
     ema_decay: float = 0.0
-    """Evaluate and export an average of the weights; 0 turns it off."""
+    """Evaluate and export an average of the weights; 0 turns it off. The decay warms up to this
+    value in 79 / (1 - ema_decay) updates."""
     max_skipped_in_a_row: int = 5
     """Steps without a finite loss and gradient after which the run gives up."""
     profile_at: int = 0

@@ -110,7 +110,7 @@ class Pretrained:
     def exact_model(self) -> MaskedLM:
         """In bfloat16 what should be equal differs by more than what is to be measured.
 
-        The functions that measure it see to it that float32 products are exact, too: see
+        The functions that measure it also ask for exact float32 products, by
         `tupe_jax.model.full_precision`.
         """
         return replace(self, config=replace(self.config, dtype="float32")).model()

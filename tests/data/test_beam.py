@@ -10,24 +10,24 @@ from prepared_rows import lines_of, read_rows
 from small_corpus import documents
 
 import tupe_jax
+from tests.documents import here_document, text_of
 from tupe_jax.cli import main
 from tupe_jax.data import rows
 from tupe_jax.data.held_out import is_held_out
 from tupe_jax.data.vocabulary import Vocabulary
 
 FILES = 3
-# What the README tells to write, but that the small corpus is divided as a large one would be.
-MODULE = """
-from tupe_jax.data import sources
-from tupe_jax.data.cleaning import CLEANING_STEPS
-from tupe_jax.data.sources import parse_source
-from tupe_jax.data.tasks import make_task
-from tupe_jax.data.vocabulary import Vocabulary
+DOCUMENTED = here_document(text_of("docs/data.md"), "my_tasks.py")
 
-sources.SMALL_SHARD_BYTES = 1 << 10
-for source in {sources}:
-    make_task(parse_source(source), Vocabulary.load({vocabulary!r}), CLEANING_STEPS)
-"""
+
+def module_of(sources: list[str], vocabulary: Path) -> str:
+    """The documented file with these sources, each divided as a large corpus would be."""
+    *imports, task = DOCUMENTED.strip().splitlines()
+    for documented, here in (('"c4/en"', "source"), ('"/shared/c4.model"', repr(str(vocabulary)))):
+        assert documented in task
+        task = task.replace(documented, here)
+    small = ["from tupe_jax.data import sources", "sources.SMALL_SHARD_BYTES = 1 << 10"]
+    return "\n".join([*imports, *small, f"for source in {sources}:", f"    {task}\n"])
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(corpus: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("beam")
     sources = [f"text:{corpus}/*.txt", f"text:{corpus}/none_held_out"]
-    module = MODULE.format(sources=sources, vocabulary=str(vocabulary.path))
-    (folder / "my_tasks.py").write_text(module)
+    (folder / "my_tasks.py").write_text(module_of(sources, vocabulary.path))
     package = Path(tupe_jax.__file__).parents[1]
     subprocess.run(
         [

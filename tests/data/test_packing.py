@@ -1,5 +1,6 @@
 """Packing whole lines: the plain rule, whatever the parts in which the stream arrives."""
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -110,12 +111,14 @@ def test_a_task_packs_the_sentences_of_text(
 
 
 def test_a_packing_has_a_task_of_its_own_and_the_default_keeps_its_name(
-    tmp_path: Path, vocabulary: Vocabulary
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints of the live reader and Beam's caches know tasks by their names."""
-    (tmp_path / "a.txt").write_text("a line")
-    source = TextFiles(f"{tmp_path}/a.txt")
-    name = make_task(source, vocabulary).name
-    assert name.rpartition("_")[2].isalnum()
-    assert make_task(source, vocabulary, packing="stream").name == name
-    assert make_task(source, vocabulary, packing="sentences").name == f"{name}_sentences"
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("a line")
+    source, cleaning = TextFiles("a.txt"), ("drop_repeated_lines",)
+    named = replace(vocabulary, sha256="0" * 64)
+    before_there_was_a_choice = "text_a_txt_4055d39046d0"
+    assert make_task(source, named, cleaning).name == before_there_was_a_choice
+    packed = make_task(source, named, cleaning, packing="sentences")
+    assert packed.name == f"{before_there_was_a_choice}_sentences"

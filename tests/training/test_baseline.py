@@ -31,8 +31,8 @@ def test_probabilities_are_smoothed_frequencies_of_what_can_be_masked():
 
 def test_what_the_official_rule_chooses_is_counted():
     counts_V = np.array([1000, 2, 4, 0, 1, 10, 5])
-    chosen = never_chosen(ObjectiveConfig(mask_rule="released"), SPECIAL)
-    guess = UnigramBaseline.from_counts(counts_V, chosen)
+    only_padding_and_mask = never_chosen(ObjectiveConfig(mask_rule="released"), SPECIAL)
+    guess = UnigramBaseline.from_counts(counts_V, only_padding_and_mask)
     np.testing.assert_allclose(guess.probability_V, np.array([0, 3, 5, 0, 2, 11, 6]) / 27)
 
 

@@ -4,8 +4,9 @@ from dataclasses import asdict
 
 import pytest
 
-from tupe_jax.config import Config, ModelConfig
+from tupe_jax.config import Config, ModelConfig, OptimizerConfig
 from tupe_jax.errors import UserError
+from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.training.changed_config import check_unchanged
 
 
@@ -31,3 +32,24 @@ def test_a_setting_that_came_later_was_at_its_default_in_a_study_too():
     changed = {"pretrain": asdict(Config(model=ModelConfig(segments=2)))}
     with pytest.raises(UserError, match=r"pretrain\.model\.segments was 0, now 2\."):
         check_unchanged(saved, changed)
+
+
+@pytest.mark.parametrize("sections", ["finetune", "config.finetune", "downstream.finetune"])
+def test_a_setting_that_came_later_was_at_its_default_in_fine_tuning_too(sections):
+    """As `tupe finetune`, `tupe glue` and `tupe ablate` note their configs."""
+
+    def noted(warmup_from_zero):
+        optimizer = OptimizerConfig(warmup_from_zero=warmup_from_zero)
+        config = asdict(FinetuneConfig(optimizer=optimizer))
+        for section in reversed(sections.split(".")):
+            config = {section: config}
+        return config
+
+    saved = noted(False)
+    innermost = saved
+    for section in sections.split("."):
+        innermost = innermost[section]
+    del innermost["optimizer"]["warmup_from_zero"]
+    check_unchanged(saved, noted(False))
+    with pytest.raises(UserError, match=r"optimizer\.warmup_from_zero was False, now True"):
+        check_unchanged(saved, noted(True))

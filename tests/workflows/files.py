@@ -43,7 +43,7 @@ def write_glue(folder, *tasks):
 
 
 def write_own_task(folder):
-    """Sentences and labels of one's own, with a header."""
+    """A user's own sentences and labels, with a header."""
     folder.mkdir()
     lines = [f"the {word} is here\t{'short' if len(word) < 5 else 'long'}" for word in WORDS]
     lines.append("a happy farmer is here\tlong")

@@ -1,13 +1,23 @@
-"""Vocabulary, rows, pre-training, resuming, measuring, exporting, loading, fine-tuning, GLUE."""
+"""From a corpus to results: every step of a user who pre-trains, in one folder, a study last."""
 
 import pytest
 
-from tests.workflows.files import write_glue, write_own_task
-from tests.workflows.small import LONG_ENOUGH_TO_STOP, MEASUREMENT, MODEL
+from tests.documents import here_document, text_of
+from tests.workflows.files import write_glue, write_own_task, write_text
+from tests.workflows.small import (
+    FEW_STEPS,
+    LONG_ENOUGH_TO_STOP,
+    MEASUREMENT,
+    MODEL,
+    STUDY,
+    STUDY_TASKS,
+)
 from tests.workflows.steps import Step, in_order
 
 PRETRAIN = "tupe pretrain --config=tupe_r:tiny --config.data.prepared=rows --workdir=runs/prepared"
 OURS = {"runs/quickstart": "runs/prepared"}
+MIXTURE = {"wikipedia + ": "builtin:100 + "}
+MY_STUDY = here_document(text_of("docs/laboratory.md"), "my_study.py")
 
 STEPS = [
     Step(
@@ -32,6 +42,24 @@ STEPS = [
         small=f"{MODEL} {LONG_ENOUGH_TO_STOP}",
         leaves="runs/prepared/checkpoints/300",
         says="validation loss",
+    ),
+    Step(
+        "tupe vocab --task='wikipedia + text:data/books/*.txt.gz' --out=paper.model",
+        small="--size=300",
+        instead=MIXTURE,
+        leaves="paper.model",
+    ),
+    Step(
+        "tupe prepare --task='wikipedia + text:data/books/*.txt.gz' --vocabulary=paper.model "
+        "--length=512 --packing=sentences --out=paper_rows",
+        small="--length=32 --workers=1",
+        instead=MIXTURE,
+        leaves="paper_rows/tokenizer.model",
+    ),
+    Step(
+        "tupe pretrain --config=tupe_r --config.data.prepared=paper_rows --workdir=runs/tupe_r",
+        small=f"--config.data.length=32 {MODEL} {FEW_STEPS}",
+        leaves="runs/tupe_r/checkpoints/4",
     ),
     Step("tupe analyze runs/quickstart", MEASUREMENT, OURS, leaves="analysis/report.txt"),
     Step(
@@ -66,13 +94,11 @@ STEPS = [
         "tupe glue --checkpoint=runs/tupe_r --data_dir=glue",
         small="--config.tasks=rte --config.learning_rates=5e-4 --config.seeds=0 "
         "--config.finetune.length=16 --config.finetune.epochs=1",
-        instead={"runs/tupe_r": "runs/prepared"},
         leaves="runs/glue/table.md",
         says="| TUPE-R | 1M |",
     ),
     Step(
         "tupe export runs/tupe_r released --format=fairseq",
-        instead={"runs/tupe_r": "runs/prepared"},
         leaves="released/dict.txt",
     ),
     Step(
@@ -80,10 +106,28 @@ STEPS = [
         leaves="tupe_r/model.safetensors",
     ),
     Step(
+        "measures one checkpoint",
+        run="tupe analyze tupe_r",
+        small=f"{MEASUREMENT} --out=tupe_r-analysis",
+        leaves="tupe_r-analysis/report.txt",
+    ),
+    Step(
         "on a built-in task",
         run="tupe finetune --checkpoint=tupe_r --task=builtin_sst",
-        small="--train_examples=16 --dev_examples=8 --config.epochs=1 --config.length=64",
+        small="--train_examples=16 --dev_examples=8 --config.epochs=1 --config.length=32",
         says="dev accuracy",
+    ),
+    Step(
+        "cat > my_study.py <<'EOF'",
+        run=f"cat > my_study.py <<'EOF'\n{MY_STUDY}EOF",
+        leaves="my_study.py",
+    ),
+    Step(
+        "tupe ablate --config=my_study.py --workdir=runs/my_study "
+        "--config.pretrain.data.prepared=rows",
+        small=f"{STUDY} --shard=0/3 {STUDY_TASKS}",
+        leaves="runs/my_study/report.html",
+        says="| T5 |",
     ),
 ]
 
@@ -92,6 +136,7 @@ STEPS = [
 def files(folder):
     write_glue(folder / "glue", "rte")
     write_own_task(folder / "mine")
+    write_text(folder / "data/books/one.txt.gz")
 
 
 @in_order(STEPS)

@@ -11,6 +11,7 @@ from tests.documents import (
     ROOT,
     blocks,
     commands_in_sentences,
+    languages,
     one_line,
     pages,
     shell_lines,
@@ -27,6 +28,14 @@ ELSEWHERE = list(chain(*RUN_BY.values(), *NOT_RUN.values()))
 
 def documented_lines(page):
     return [*shell_lines(text_of(page)), *commands_in_sentences(text_of(page))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_of_commands_is_overlooked(page):
+    """Commands are read from blocks in bash or sh; `text` and no language are for other things."""
+    assert set(languages(text_of(page))) <= {"bash", "sh", "python", "text", ""}
+    for block in [*blocks(text_of(page), "text"), *blocks(text_of(page), "")]:
+        assert not re.search(r"^\s*(?:\$ )?(?:tupe|pip|python|launch/\S+) ", block, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES)

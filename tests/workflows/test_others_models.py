@@ -15,11 +15,6 @@ SMALL_RUN = f"{PREPARED} {MODEL} {FEW_STEPS}"
 
 STEPS = [
     Step(
-        "tupe pretrain --config=tupe_r --workdir=runs/tupe_r",
-        small=SMALL_RUN,
-        leaves="runs/tupe_r/checkpoints/4",
-    ),
-    Step(
         "tupe pretrain --config=bert_a:tiny --workdir=runs/bert_a",
         small=SMALL_RUN,
         leaves="runs/bert_a/checkpoints/4",
@@ -34,6 +29,7 @@ STEPS = [
     Step(
         "tupe analyze runs/tupe_r bert-base-uncased albert-base-v2",
         small=MEASUREMENT,
+        instead={"runs/tupe_r": "runs/wide"},
         leaves="analysis/comparison.json",
         says="albert-base-v2",
     ),
@@ -43,6 +39,11 @@ STEPS = [
         says="dev accuracy",
     ),
     Step("tupe import-hf bert-base-uncased bert", leaves="bert/model.safetensors"),
+    Step(
+        "`load` takes a work directory, a checkpoint, an exported or imported folder",
+        run="""python -c 'import tupe_jax; print(tupe_jax.load("bert").encode("a boat").shape)'""",
+        says="(",
+    ),
     Step("tupe export runs/bert_a out --format=hf", leaves="out/model.safetensors"),
     Step(
         "`load` reads it, too",

@@ -1,8 +1,12 @@
 """The way to a pod, with two processes of this machine in place of the pod's."""
 
+import pytest
+
+from tests.workflows.files import write_text
 from tests.workflows.small import FEW_STEPS, LONG_ENOUGH_TO_STOP, MODEL
 from tests.workflows.steps import Step, in_order
 
+MIXTURE = {"wikipedia + ": "builtin:100 + "}
 BUCKET = {"/mnt/tupe-runs": "bucket"}
 LAUNCH = (
     "launch/tpu_vm.sh resume --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 --spot "
@@ -16,13 +20,20 @@ SMALL = f"--config.data.length=32 {MODEL} {LONG_ENOUGH_TO_STOP} --config.train.s
 
 STEPS = [
     Step(
-        "Prepare the data before you allocate accelerators",
-        run="tupe vocab --task=builtin:400 --size=300 --cleaning=none --out=tiny.model",
+        "tupe vocab --task='wikipedia + text:data/books/*.txt.gz' --out=pod.model",
+        small="--size=300",
+        instead=MIXTURE,
     ),
     Step(
-        "run `tupe prepare` on any machine",
-        run="tupe prepare --task=builtin:400 --vocabulary=tiny.model --length=32 --cleaning=none "
-        "--workers=1 --out=bucket/rows",
+        "tupe prepare --task='wikipedia + text:data/books/*.txt.gz' --vocabulary=pod.model "
+        "--out=rows",
+        small="--length=32 --workers=1",
+        instead=MIXTURE,
+    ),
+    Step(
+        "gcloud storage cp --recursive rows gs://tupe-runs/",
+        run="cp -r rows bucket/",
+        leaves="bucket/rows/index.json",
     ),
     Step(
         LAUNCH + PRETRAIN,
@@ -47,6 +58,12 @@ STEPS = [
         says="[0] validation loss",
     ),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(folder):
+    write_text(folder / "data/books/one.txt.gz")
+    (folder / "bucket").mkdir()
 
 
 @in_order(STEPS)

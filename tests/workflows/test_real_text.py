@@ -1,4 +1,4 @@
-"""Text files of one's own: a mixture, pre-training, GLUE, minimal pairs."""
+"""A user's own text files: pre-training, GLUE, minimal pairs."""
 
 import pytest
 
@@ -6,28 +6,9 @@ from tests.workflows.files import write_glue, write_minimal_pairs, write_text
 from tests.workflows.small import FEW_STEPS, MEASUREMENT, MODEL
 from tests.workflows.steps import Step, in_order
 
-MIXTURE = {"wikipedia + ": "builtin:100 + "}
 FEW_EPOCHS = "--config.finetune.length=16 --config.finetune.epochs=1"
 
 STEPS = [
-    Step(
-        "tupe vocab --task='wikipedia + text:books/*.txt.gz' --out=paper.model",
-        small="--size=300",
-        instead=MIXTURE,
-        leaves="paper.model",
-    ),
-    Step(
-        "tupe prepare --task='wikipedia + text:books/*.txt.gz' --vocabulary=paper.model "
-        "--length=512 --packing=sentences --out=rows",
-        small="--length=32 --workers=1",
-        instead=MIXTURE,
-        leaves="rows/index.json",
-    ),
-    Step(
-        "tupe pretrain --config=tupe_r --config.data.prepared=rows --workdir=runs/tupe_r",
-        small=f"--config.data.length=32 {MODEL} {FEW_STEPS}",
-        leaves="runs/tupe_r/checkpoints/4",
-    ),
     Step(
         "tupe pretrain --config=tupe_r:tiny --workdir=runs/small "
         "--config.data.task='text:corpus/*/train.txt.gz' --config.data.cleaning=all "
@@ -64,7 +45,6 @@ STEPS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def files(folder):
-    write_text(folder / "books/one.txt.gz")
     write_text(folder / "corpus/novels/train.txt.gz", seed=1)
     write_glue(folder / "glue", "stsb", "cola", "sst2")
     write_minimal_pairs(folder / "blimp.jsonl.gz")

@@ -3,23 +3,20 @@
 import pytest
 
 from tests.workflows.files import write_text
-from tests.workflows.small import STUDY
+from tests.workflows.small import STUDY, STUDY_TASKS
 from tests.workflows.steps import Step, in_order
 
 STEPS = [
     Step(
         "tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table",
-        small=f"""{STUDY} --config.pretrain.data.task=builtin:400
-          --config.downstream.train_examples=16 --config.downstream.dev_examples=8
-          --config.downstream.finetune.epochs=1
-          --config.measure.minimal_pairs=4 --config.measure.probe_pairs=20""",
+        small=f"{STUDY} --shard=0/6 --config.pretrain.data.task=builtin:400 {STUDY_TASKS}",
         leaves="runs/paper_table/report.html",
         says="| BERT-A |",
     ),
     Step(
         "tupe ablate --config=ablations/paper_table:real_text --workdir=runs/real_text "
         "--config.pretrain.data.task='text:amalgum/*.txt.gz'",
-        small=STUDY,
+        small=f"{STUDY} --shard=0/6",
         leaves="runs/real_text/loss.png",
         says="| BERT-A |",
     ),

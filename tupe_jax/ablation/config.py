@@ -12,7 +12,7 @@ from tupe_jax.config import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config_files import STUDY, require_kind
 from tupe_jax.data.vocabulary import SPECIAL_PIECES
 from tupe_jax.errors import UserError
-from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.finetune.config import FinetuneConfig, small_models
 from tupe_jax.finetune.task import KNOWN_TASKS
 from tupe_jax.finetune.trial import trials_of
 from tupe_jax.lab.inference_probes import INFERENCE_TASKS
@@ -63,7 +63,7 @@ class DownstreamConfig:
     train_examples: int = 4000
     """Of a built-in task."""
     dev_examples: int = 1000
-    finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(keep_weights=False))
+    finetune: FinetuneConfig = field(default_factory=lambda: small_models(keep_weights=False))
 
     def __post_init__(self) -> None:
         check_fields(self, "downstream")

@@ -9,15 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.config import (
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    EvalConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
-from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
+from tupe_jax.config import CheckpointConfig, Config, DataConfig, EvalConfig, TrainConfig
+from tupe_jax.finetune.config import GlueConfig, small_models
 from tupe_jax.recipes import from_config_dict, recipe
 
 
@@ -31,13 +24,7 @@ def tiny_study(variants: Sequence[Variant]) -> AblationConfig:
         downstream=DownstreamConfig(
             tasks=("builtin_cola", "builtin_nli"),
             learning_rates=(5e-4,),
-            finetune=FinetuneConfig(
-                length=64,
-                epochs=5,
-                dropout=-1.0,
-                keep_weights=False,
-                optimizer=OptimizerConfig(warmup="6%"),
-            ),
+            finetune=small_models(length=64, epochs=5, keep_weights=False),
         ),
         measure=MeasureConfig(probe_task="builtin_nli"),
     )

@@ -6,7 +6,7 @@
 The number of heads is read from the checkpoint if it is there; a bare state dict needs --num_heads.
 
 --vocabulary is for models that were trained or exported here. It also turns the official token ids
-of `tupe export --format=fairseq`, which the official code keeps when it trains on, back into ours;
+of `tupe export --format=fairseq`, which the official code keeps when it trains further, into ours;
 without it the model keeps the official ids. The official models read pieces of the Moses tokenizer
 and fastBPE, which are not here: imported, they can be looked at (`tupe analyze`, position_bias()
 and module of tupe_jax.load) and exported, but they read no texts.

@@ -11,7 +11,8 @@ A task is a source or a mixture of sources with weights (how often each is passe
 
 One document in 200, chosen by its text, goes to the validation split. If the command is killed,
 run it again: finished shards are kept, and the result is the same. The vocabulary is copied into
-the folder; `tupe pretrain --config.data.prepared=FOLDER` needs nothing else.
+the folder, so `tupe pretrain --config.data.prepared=FOLDER` needs no other file. Length, packing
+and vocabulary size must be the config's.
 """
 
 import argparse

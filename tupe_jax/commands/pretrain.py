@@ -78,6 +78,8 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
 
     from tupe_jax import __version__
     from tupe_jax.training.changed_config import settings
+    from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
+    from tupe_jax.training.corpus import has_vocabulary
     from tupe_jax.training.given_data import check_given_data
     from tupe_jax.training.workdir import hold, open_workdir
 
@@ -85,7 +87,8 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
         "versions and settings",
         {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
     )
-    processes.first("the given data", lambda: check_given_data(config))
+    begun = has_vocabulary(workdir) or (workdir / CHECKPOINTS).exists()
+    processes.first("the given data", lambda: check_given_data(config, resumes=begun))
     open_workdir(workdir, processes)
     with hold(workdir, processes):
         return _run_alone(config, workdir, stop, processes)

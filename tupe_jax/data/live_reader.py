@@ -49,7 +49,7 @@ def take_by_size(sources: Sequence[Iterator[T]], sizes: Sequence[int], count: in
     taken: list[list[T]] = [[] for _ in sources]
     unfinished = list(range(len(sources)))
     while unfinished and (missing := count - sum(map(len, taken))):
-        ends = np.cumsum([sizes[number] for number in unfinished])
+        ends = np.cumsum([max(sizes[number], 1) for number in unfinished])
         shares = np.diff(missing * ends // ends[-1], prepend=0).tolist()
         for number, share in zip(tuple(unfinished), shares, strict=True):
             found = list(itertools.islice(sources[number], share))

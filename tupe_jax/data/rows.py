@@ -155,8 +155,8 @@ def check_tokenizer(folder: Path, index: Index) -> None:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise UserError(
-            f"{path}: cannot read the tokenizer ({error.strerror}); copy it, or prepare the folder "
-            "again"
+            f"{path}: cannot read the tokenizer ({error.strerror}); copy it, set data.vocabulary "
+            "to another copy, or prepare the folder again"
         ) from None
     if sha256 != index.vocabulary_sha256:
         raise UserError(
@@ -214,6 +214,11 @@ def parse_index(folder: Path) -> Index:
             tokenizer=content.get("tokenizer"),
             packing=content.get("packing", "stream"),
         )
+        if index.tokenizer is not None and Path(str(index.tokenizer)).name != index.tokenizer:
+            raise UserError(
+                f"{path}: tokenizer {index.tokenizer!r} is not the name of a file in the folder; "
+                "prepare the folder again"
+            )
         if index.packing not in get_args(Packing):
             raise UserError(
                 f"{path}: packing {index.packing!r} is unknown to this version; prepare the folder "

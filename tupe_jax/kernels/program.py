@@ -174,7 +174,7 @@ def kept_here(settings: Settings, place: Place, row: Any, head: int, queries: An
 def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int] = (1, 0)) -> jax.Array:
     """A product of matrices with a float32 result; of float32 factors in full precision.
 
-    `jax.default_matmul_precision` has no say: the TPU compiler refuses "highest" for bfloat16.
+    It ignores `jax.default_matmul_precision`: the TPU compiler refuses "highest" for bfloat16.
     """
     full = a.dtype == jnp.float32
     return jax.lax.dot_general(

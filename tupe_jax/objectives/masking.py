@@ -104,11 +104,11 @@ class _Counts:
 
     @classmethod
     def of(cls, objective: ObjectiveConfig, length: int) -> "_Counts":
-        # 0.15 * 20 is 3 as meant, not the 2.9999999999999996 that a binary fraction may give.
-        expected_N = [round(objective.mask_rate * n, 9) for n in range(length + 1)]
         if objective.mask_rule == "ordinary":
             whole_N = [round(objective.mask_rate * n) for n in range(length + 1)]
             return cls(np.array(whole_N, np.int32), np.zeros(length + 1, np.float32))
+        # 0.15 * 20 is 3 as meant, not the 2.9999999999999996 that a binary fraction may give.
+        expected_N = [round(objective.mask_rate * n, 9) for n in range(length + 1)]
         return cls(np.floor(expected_N).astype(np.int32), np.mod(expected_N, 1).astype(np.float32))
 
     @property
@@ -132,7 +132,7 @@ def _window(
     The order of the eligible tokens is a ring, so that the window may pass its end. A window that
     starts anywhere on the ring is what makes all tokens equally likely when groups differ in size:
     the first tokens of the order would favour short groups, and the beginning of the group they
-    cut. The drawing numbers are those of the tokens beyond `count`, too.
+    cut. Drawing numbers are returned for all `slots`; those beyond `count` are not used.
     """
     sorted_BxS = jnp.sort(order_BxS, axis=1)
     place_BxM = (start_Bx1 + jnp.arange(slots)) % jnp.maximum(eligible_Bx1, 1)

@@ -58,10 +58,7 @@ def check_unchanged(
     if saved is None:
         return
     before, now = dict(flattened(saved)), dict(flattened(config))
-    # What it was before there was such a setting.
-    of_run = settings(Config())
-    defaults = of_run | {f"pretrain.{name}": value for name, value in of_run.items()}  # of a study
-    before |= {name: defaults[name] for name in now.keys() & defaults.keys() - before.keys()}
+    before |= {name: value_before_it_existed(name) for name in now.keys() - before.keys()}
     changed = [
         f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())
@@ -72,6 +69,17 @@ def check_unchanged(
             f"this work directory was begun with other settings: {'; '.join(changed)}. "
             "Go on with the old ones, or give a new --workdir"
         )
+
+
+def value_before_it_existed(name: str) -> Any:
+    """The value of a setting for work directories that were begun before there was such a setting.
+
+    That is the default, also in the sections of a fine-tuning or a study: for
+    `finetune.optimizer.warmup_from_zero` it is that of `optimizer.warmup_from_zero`.
+    """
+    defaults = settings(Config())
+    endings = (name.split(".", skipped)[-1] for skipped in range(name.count(".")))
+    return next((defaults[ending] for ending in endings if ending in defaults), None)
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from tupe_jax.training.given_data import (
     check_checkpoint_vocabulary,
     check_given_data,
     check_index,
-    check_vocabulary,
     given_vocabulary,
+    no_tokenizer,
+    require_fitting_vocabulary,
 )
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
@@ -49,16 +50,21 @@ def make_corpus(
 ) -> Path:
     """Make what is not there, vocabulary and rows, and return where the vocabulary is.
 
-    `saved_vocabulary` is that of a checkpoint to resume from, used where the file has gone.
+    `saved_vocabulary` is that of a checkpoint to resume from, used if the file is missing.
     """
-    check_given_data(config)
+    check_given_data(config, resumes=has_vocabulary(workdir) or saved_vocabulary is not None)
     if saved_vocabulary is not None:
         check_checkpoint_vocabulary(config, saved_vocabulary)
     path = _vocabulary(config, workdir, saved_vocabulary, say)
-    check_vocabulary(config, Vocabulary.load(path))
+    require_fitting_vocabulary(config, Vocabulary.load(path))
     if config.data.reader == "prepared" and not config.data.prepared:
         _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER, say)
     return path
+
+
+def has_vocabulary(workdir: Path) -> bool:
+    """Whether a run has begun here with a vocabulary of its own."""
+    return (workdir / DATA_FOLDER / VOCABULARY_FILE).exists()
 
 
 def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Share) -> Corpus:
@@ -84,10 +90,7 @@ def _vocabulary(
     if given:
         return given  # reading it reports that it is not there
     if config.data.prepared:
-        raise UserError(
-            f"{config.data.prepared} was prepared by an older version and holds no tokenizer; set "
-            "--config.data.vocabulary to the file that `tupe prepare` was given"
-        )
+        raise no_tokenizer(config)
     from tupe_jax.data.make_vocabulary import make_vocabulary
 
     say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")

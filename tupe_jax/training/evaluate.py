@@ -43,7 +43,7 @@ class Validation:
         size = config.train.batch_size // config.train.accumulate
         self._batches = list(_batches(rows_NxS, size, config.model.pad_id))
         self._mesh = mesh
-        self.never_targets = never_chosen(config.objective, SPECIAL)
+        self.never_chosen = never_chosen(config.objective, SPECIAL)
 
         def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedRows:
             # Not the run's seed: runs of different seeds are compared, too.

@@ -9,22 +9,32 @@ from tupe_jax.data.vocabulary import Vocabulary
 from tupe_jax.errors import UserError
 
 
-def check_given_data(config: Config) -> None:
+def check_given_data(config: Config, *, resumes: bool) -> None:
     """Fail unless `data.prepared` and `data.vocabulary` fit each other and the other settings.
 
-    A vocabulary file that has gone may still be in a checkpoint, so it is not missed here.
+    A run that `resumes` may take from its work directory a vocabulary that is missing here.
     """
+    given = config.data.vocabulary
     if config.data.prepared:
         folder = Path(config.data.prepared)
         index = parse_index(folder)
         check_index(config, folder, index)
-        if not config.data.vocabulary:
+        if not given:
             check_tokenizer(folder, index)
-    if config.data.vocabulary and Path(config.data.vocabulary).exists():
-        check_vocabulary(config, Vocabulary.load(config.data.vocabulary))
+        if not (given or index.tokenizer or resumes):
+            raise no_tokenizer(config)
+    if given and (Path(given).exists() or not resumes):
+        require_fitting_vocabulary(config, Vocabulary.load(given))
 
 
-def check_vocabulary(config: Config, vocabulary: Vocabulary) -> None:
+def no_tokenizer(config: Config) -> UserError:
+    return UserError(
+        f"{config.data.prepared} was prepared by an older version and holds no tokenizer; set "
+        "data.vocabulary to the file that `tupe prepare` was given"
+    )
+
+
+def require_fitting_vocabulary(config: Config, vocabulary: Vocabulary) -> None:
     """Fail unless a vocabulary has the model's size and is that of `data.prepared`."""
     _check_size(config, vocabulary.path, vocabulary.size)
     if config.data.prepared:
@@ -62,12 +72,12 @@ def check_index(config: Config, folder: Path, index: Index) -> None:
     if index.length != data.length:
         raise UserError(
             f"{folder} has rows of {index.length} tokens, but data.length={data.length}; "
-            f"set --config.data.length={index.length}, or prepare other rows"
+            f"set data.length={index.length}, or prepare other rows"
         )
     if index.packing != data.packing:
         raise UserError(
             f"{folder} was prepared with --packing={index.packing}, but data.packing="
-            f"{data.packing}; set --config.data.packing={index.packing}, or prepare other rows"
+            f"{data.packing}; set data.packing={index.packing}, or prepare other rows"
         )
     _check_size(config, folder, index.vocab_size)
 
@@ -76,5 +86,5 @@ def _check_size(config: Config, where: Path, size: int) -> None:
     if size != config.model.vocab_size:
         raise UserError(
             f"{where}: the vocabulary has {size} pieces, but model.vocab_size="
-            f"{config.model.vocab_size}; set --config.model.vocab_size={size}"
+            f"{config.model.vocab_size}; set model.vocab_size={size}"
         )

@@ -36,7 +36,7 @@ def summarise(run: Run, workdir: Path) -> str:
     lines = read_metrics(workdir / METRICS_FILE)
     valid = next(line for line in reversed(lines) if "valid_loss" in line)
     counts_V = count_tokens([run.corpus.sample_NxS], run.model.config.vocab_size)
-    baseline = UnigramBaseline.from_counts(counts_V, run.validation.never_targets)
+    baseline = UnigramBaseline.from_counts(counts_V, run.validation.never_chosen)
     targets = run.validation.targets()
     unigram_loss = baseline.loss(targets)
     loss_curve(lines, unigram_loss, workdir / LOSS_PICTURE)
