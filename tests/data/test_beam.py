@@ -86,19 +86,19 @@ def test_beam_gives_the_same_documents_in_the_same_splits(
     assert len(rows.read_index(by_beam).splits["train"].shards) == 2
 
 
-def test_one_cache_serves_every_packing(
+def test_one_cache_serves_every_length_and_packing(
     cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     task = f"text:{corpus}/*.txt"
-    for packing in ("stream", "sentences"):
-        arguments = ["--shards=2", f"--cache={cache}", f"--packing={packing}"]
-        assert run_prepare(task, vocabulary, tmp_path / packing, *arguments) == 0
+    lengths = {"stream": 32, "sentences": 48}
+    for packing, length in lengths.items():
+        arguments = [f"--cache={cache}", f"--packing={packing}", f"--length={length}"]
+        assert run_prepare(task, vocabulary, tmp_path / packing, "--shards=2", *arguments) == 0
     for split in ("train", "validation"):
-        lines = [
-            lines_of(read_rows(tmp_path / packing, split), vocabulary)
-            for packing in ("stream", "sentences")
-        ]
-        assert lines[0] == lines[1]
+        found = {packing: read_rows(tmp_path / packing, split) for packing in lengths}
+        assert {packing: each.shape[1] for packing, each in found.items()} == lengths
+        stream, sentences = (lines_of(each, vocabulary) for each in found.values())
+        assert stream == sentences
     assert rows.read_index(tmp_path / "sentences").packing == "sentences"
 
 

@@ -215,6 +215,14 @@ def test_rounding_is_not_taken_for_structure():
     assert symmetry(almost_even.astype(np.float64)) < 0.9
 
 
+def test_biases_of_1e_6_are_symmetric_here_and_not_by_the_released_rule():
+    """Rounding is that of the type: float64 weights are judged as by the released code."""
+    weights = np.exp(1e-6 * np.random.default_rng(0).standard_normal((64, 64)))
+    rounded = (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    assert symmetry(rounded) == 1
+    assert symmetry(rounded.astype(np.float64)) == pytest.approx(0.64, abs=0.01)
+
+
 def test_locality_has_a_gradient():
     logits = jnp.zeros((8, 8))
     gradient = jax.grad(lambda x: locality.batched(jax.nn.softmax(x)))(logits)

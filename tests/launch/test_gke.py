@@ -72,6 +72,11 @@ def test_the_manifest_is_a_jobset_of_one_job_per_slice():
     assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 4
 
 
+def test_a_deleted_run_has_two_minutes_to_save():
+    pod = job_of(manifest("v5e:2x2"))["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 120
+
+
 def test_only_fields_that_the_interface_has():
     """Kubernetes drops unknown fields of a template without a word."""
     jobset = manifest("v5e:16x16")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jax._src.clusters import cloud_tpu_cluster
 
 from tests.parallel.ports import free_port
 from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
@@ -24,10 +25,24 @@ SLURM = {
     "SLURM_LOCALID": "0",
 }
 
+OPEN_MPI = {
+    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_RANK": "2",
+}
+GKE = {
+    "TPU_WORKER_HOSTNAMES": "localhost,worker-1",
+    "TPU_WORKER_ID": "1",
+    "MEGASCALE_COORDINATOR_ADDRESS": "",
+    "MEGASCALE_NUM_SLICES": "1",
+    "MEGASCALE_SLICE_ID": "0",
+}
+VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
 
 @pytest.fixture
 def environment(monkeypatch):
-    for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", *SLURM):
+    for name in (*VARIABLES, *SLURM, *OPEN_MPI, *GKE):
         monkeypatch.delenv(name, raising=False)
     return lambda **values: [monkeypatch.setenv(name, value) for name, value in values.items()]
 
@@ -49,6 +64,20 @@ def test_slurm_tells_through_jax(environment):
     assert (place.host, place.count, place.index, place.cluster) == ("node003", 4, 2, "slurm")
     environment(SLURM_NTASKS="1", SLURM_PROCID="0")
     assert find_place(Wish(), 1.0) is None
+
+
+def test_open_mpi_tells_through_jax(environment):
+    environment(**OPEN_MPI)
+    place = find_place(Wish(), 1.0)
+    assert (place.host, place.count, place.index, place.cluster) == ("10.96.0.1", 4, 2, "ompi")
+
+
+def test_gke_tells_through_jax(environment, monkeypatch):
+    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
+    environment(**GKE)
+    place = find_place(Wish(), 1.0)
+    assert (place.host, place.count, place.index, place.cluster) == ("localhost", 2, 1, "gketpu")
+    assert place.expected_hosts == ("localhost", "worker-1")
 
 
 @pytest.mark.parametrize(

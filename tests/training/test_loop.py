@@ -105,11 +105,15 @@ def test_the_summary_shows_what_was_learned(finished):
 
 
 def test_a_checkpoint_and_its_corpus_are_enough_to_go_on(finished, tmp_path):
-    """The vocabulary file has gone: the checkpoint brings its own."""
-    arguments, workdir, _ = finished
-    shutil.copytree(workdir / "checkpoints", tmp_path / "checkpoints")
+    """One checkpoint from the middle; the vocabulary file has gone: the checkpoint has its own."""
+    arguments, workdir, run = finished
+    shutil.copytree(workdir / "checkpoints/5", tmp_path / "checkpoints/5")
     lost = [*arguments, f"--config.data.vocabulary={tmp_path}/gone.model"]
-    assert runs.run_here(lost, tmp_path).went_on_from == 12
+    resumed = runs.run_here(lost, tmp_path)
+    assert (resumed.went_on_from, resumed.step) == (5, 12)
+    np.testing.assert_array_equal(
+        resumed.model.encoder.word_embedding[...], run.model.encoder.word_embedding[...]
+    )
 
 
 def test_data_of_other_settings_is_not_taken_for_ones_own(corpus, tmp_path):
