@@ -13,7 +13,7 @@ tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 
 from ml_collections import ConfigDict
 
-from tupe_jax.recipes import recipe
+from tupe_jax.config.recipes import recipe
 
 
 def get_config(form: str = "paper") -> ConfigDict:

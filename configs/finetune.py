@@ -13,8 +13,8 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from tupe_jax.checks import one_of
-from tupe_jax.config import OptimizerConfig
+from tupe_jax.config.schema import OptimizerConfig
+from tupe_jax.config.validation import one_of
 from tupe_jax.finetune.config import FinetuneConfig
 
 FORMS = {

@@ -15,7 +15,7 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from tupe_jax.checks import one_of
+from tupe_jax.config.validation import one_of
 from tupe_jax.finetune.config import GlueConfig, small_models
 
 FORMS = {

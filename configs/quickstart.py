@@ -7,7 +7,7 @@ Expected: validation loss 2.5 nats per masked token, where guessing by frequency
 
 from ml_collections import ConfigDict
 
-from tupe_jax.recipes import recipe
+from tupe_jax.config.recipes import recipe
 
 
 def get_config(form: str = "tiny") -> ConfigDict:

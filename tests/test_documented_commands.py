@@ -14,11 +14,11 @@ from tests.documents import ROOT, commands_in_sentences, pages, shell_lines, tex
 from tests.notebooks import NOTEBOOKS, code_cells, parameters_cell, read, values_of
 from tupe_jax import cli
 from tupe_jax.ablation.config import ablation_config
-from tupe_jax.checks import from_mapping
-from tupe_jax.config_files import load_config
+from tupe_jax.config.loading import load_config
+from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.validation import from_mapping
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.model.positions.encoding import RELATIVE
-from tupe_jax.recipes import from_config_dict
 
 PAGES = pages("*.md", "docs/*.md", "launch/*.md")
 COMMANDS = {command.name: command for command in cli.COMMANDS}

@@ -10,9 +10,9 @@ import pytest
 
 import tupe_jax
 from tupe_jax import cli
-from tupe_jax.config_files import load_config
-from tupe_jax.data.cleaning import CLEANING_STEPS
-from tupe_jax.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError, writing_failed
+from tupe_jax.config.loading import load_config
+from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS
+from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError, writing_failed
 
 ROOT = Path(__file__).parent.parent
 

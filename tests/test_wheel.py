@@ -45,7 +45,7 @@ def installed(tmp_path_factory):
 
 def test_the_wheel_is_what_is_imported_and_brings_the_configs(installed):
     bin_, folder = installed
-    script = "import tupe_jax.config_files as c; print(c.__file__, *c.known_configs())"
+    script = "import tupe_jax.config.loading as c; print(c.__file__, *c.known_configs())"
     file, *configs = run(bin_ / "python", "-c", script, cwd=folder).split()
     assert Path(file).is_relative_to(bin_.parent)
     assert {"quickstart", "tupe_r", "finetune", "glue"} <= set(configs)

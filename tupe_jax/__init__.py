@@ -15,12 +15,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "MaskedLM": "tupe_jax.model.heads",
-    "ModelConfig": "tupe_jax.config",
-    "PositionConfig": "tupe_jax.config",
-    "TrainedModel": "tupe_jax.trained_model",
-    "UserError": "tupe_jax.errors",
-    "load": "tupe_jax.trained_model",
-    "model_config": "tupe_jax.config",
+    "ModelConfig": "tupe_jax.config.schema",
+    "PositionConfig": "tupe_jax.config.schema",
+    "TrainedModel": "tupe_jax.inference.trained_model",
+    "UserError": "tupe_jax.utils.errors",
+    "load": "tupe_jax.inference.trained_model",
+    "model_config": "tupe_jax.config.schema",
 }
 
 __all__ = [
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tupe_jax.config import ModelConfig, PositionConfig, model_config
-    from tupe_jax.errors import UserError
+    from tupe_jax.config.schema import ModelConfig, PositionConfig, model_config
+    from tupe_jax.inference.trained_model import TrainedModel, load
     from tupe_jax.model.heads import MaskedLM
-    from tupe_jax.trained_model import TrainedModel, load
+    from tupe_jax.utils.errors import UserError
 
 
 def __getattr__(name: str) -> Any:

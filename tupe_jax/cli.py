@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tupe_jax import __version__
-from tupe_jax.checks import did_you_mean
-from tupe_jax.errors import USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.config.validation import did_you_mean
+from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
 
 
 @dataclass(frozen=True)

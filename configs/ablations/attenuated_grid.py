@@ -23,8 +23,8 @@ from dataclasses import replace
 from ml_collections import ConfigDict
 
 from tupe_jax.ablation.config import AblationConfig, Variant, study
-from tupe_jax.ablation.studies import paper_study, tiny_study
-from tupe_jax.checks import one_of
+from tupe_jax.ablation.presets import paper_study, tiny_study
+from tupe_jax.config.validation import one_of
 
 DECAYS = (0.02, 0.1, 0.5, 2.0)
 ASYMMETRIES = (1, 4, 16)

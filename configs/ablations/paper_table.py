@@ -21,8 +21,8 @@ paper      the paper's models and protocol on GLUE; six pre-trainings of base, e
 from ml_collections import ConfigDict
 
 from tupe_jax.ablation.config import Variant, study
-from tupe_jax.ablation.studies import paper_study, real_text_study, tiny_study
-from tupe_jax.checks import one_of
+from tupe_jax.ablation.presets import paper_study, real_text_study, tiny_study
+from tupe_jax.config.validation import one_of
 
 VARIANTS = (
     Variant("BERT-A", "bert_a"),

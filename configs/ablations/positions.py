@@ -10,9 +10,9 @@ paper  base, as in the TUPE paper, with GLUE; 17 pre-trainings.
 from ml_collections import ConfigDict
 
 from tupe_jax.ablation.config import Variant, study
-from tupe_jax.ablation.studies import paper_study, tiny_study
-from tupe_jax.checks import one_of
-from tupe_jax.config import POSITION_VARIANTS
+from tupe_jax.ablation.presets import paper_study, tiny_study
+from tupe_jax.config.schema import POSITION_VARIANTS
+from tupe_jax.config.validation import one_of
 
 VARIANTS = tuple(Variant(name, name) for name in POSITION_VARIANTS)
 

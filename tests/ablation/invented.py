@@ -8,14 +8,14 @@ import numpy as np
 
 from tupe_jax.ablation.collect import Collected, run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.ablation.plan import RunKey, plan
 from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
-from tupe_jax.config import EvalConfig
+from tupe_jax.ablation.work_plan import RunKey, plan
+from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.schema import EvalConfig
 from tupe_jax.lab.head_kinds import kinds_of
 from tupe_jax.lab.intervals import bootstrap, wilson
 from tupe_jax.lab.position_attention import PositionAttention
-from tupe_jax.recipes import from_config_dict, recipe
-from tupe_jax.training.pictures import attention_by_position
+from tupe_jax.utils.plotting import attention_by_position
 
 SIX = (
     Variant("BERT-A", "bert_a"),

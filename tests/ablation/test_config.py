@@ -13,9 +13,9 @@ from tupe_jax.ablation.config import (
     run_config,
     study,
 )
-from tupe_jax.config_files import known_configs, load_config
-from tupe_jax.errors import UserError
+from tupe_jax.config.loading import known_configs, load_config
 from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.utils.errors import UserError
 
 CONFIG = small_study()
 

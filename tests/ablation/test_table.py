@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tests.ablation.studies import record_of, small_study
 from tupe_jax.ablation.collect import Collected
-from tupe_jax.ablation.plan import RunKey
 from tupe_jax.ablation.record import TaskScore
 from tupe_jax.ablation.table import csv_table, markdown
+from tupe_jax.ablation.work_plan import RunKey
 
 CONFIG = small_study()
 

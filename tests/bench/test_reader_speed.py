@@ -8,7 +8,7 @@ import pytest
 from tupe_jax import cli
 from tupe_jax.bench import reader_speed, timing
 from tupe_jax.commands import bench
-from tupe_jax.data.rows import read_index
+from tupe_jax.data.pretraining.token_shards import read_index
 
 
 @pytest.fixture(autouse=True)

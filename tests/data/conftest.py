@@ -1,9 +1,9 @@
 """A vocabulary for the documents of `small_corpus`."""
 
 import pytest
-from small_corpus import documents
 
-from tupe_jax.data.vocabulary import Vocabulary, train_vocabulary
+from tests.data.small_corpus import documents
+from tupe_jax.tokenizers.sentencepiece import Vocabulary, train_vocabulary
 
 
 @pytest.fixture(scope="session")

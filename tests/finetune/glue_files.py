@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tupe_jax.data.examples import Example
-from tupe_jax.data.glue import TASKS
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.data.labelled.glue import TASKS
 
 
 def write_split(folder: Path, task: str, file: str, examples: Sequence[Example]) -> Path:

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 
 from tests.model.helpers import small_config, spread_model
-from tupe_jax.config import OptimizerConfig
-from tupe_jax.finetune.batches import Rows, TrainBatches
-from tupe_jax.finetune.programs import make_programs, mesh_for, unit_optimizer
-from tupe_jax.finetune.step import Classifier
+from tupe_jax.config.schema import OptimizerConfig
+from tupe_jax.finetune.classifier import Classifier
+from tupe_jax.finetune.data import Rows, TrainBatches
 from tupe_jax.finetune.trial import Trial
-from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.finetune.vmapped import make_programs, mesh_for, unit_optimizer
+from tupe_jax.model.params import arrays_of
 
 TRIALS = [Trial(1e-3, 0), Trial(1e-3, 1), Trial(3e-3, 0)]
 CLASSIFIER = Classifier(

@@ -10,11 +10,10 @@ import tupe_jax
 from tests.finetune import tuning
 from tests.finetune.tuning import CONFIG, ONE, TWO, tune
 from tests.training.runs import StopAfter
-from tupe_jax.config import OptimizerConfig
-from tupe_jax.data.examples import Example
-from tupe_jax.errors import UserError
-from tupe_jax.finetune.group import Schedule, best_of
+from tupe_jax.config.schema import OptimizerConfig
+from tupe_jax.data.labelled.example import Example
 from tupe_jax.finetune.groups import plan_groups
+from tupe_jax.finetune.train_loop import Schedule, best_of
 from tupe_jax.finetune.trial import (
     Evaluation,
     Trial,
@@ -23,7 +22,8 @@ from tupe_jax.finetune.trial import (
     trials_of,
     write_result,
 )
-from tupe_jax.pretrained import load_pretrained
+from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.utils.errors import UserError
 
 
 @pytest.fixture(scope="module")

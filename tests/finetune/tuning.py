@@ -3,16 +3,16 @@
 from flax import nnx
 
 from tests.model.helpers import small_config, with_position
-from tupe_jax.config import OptimizerConfig
-from tupe_jax.data.make_vocabulary import make_vocabulary
-from tupe_jax.finetune.batches import encode_rows
+from tupe_jax.config.schema import OptimizerConfig
+from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
 from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.finetune.data import encode_rows
 from tupe_jax.finetune.run import finetune
-from tupe_jax.finetune.task import FinetuneTask, open_task
+from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.finetune.trial import Trial
-from tupe_jax.interop.folder import save_folder
+from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.interop.model_folder import save_folder
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.pretrained import load_pretrained
 
 PIECES = 300
 TASK = "builtin_sst"

@@ -9,11 +9,11 @@ import optax
 from flax import nnx
 
 from tests.model.helpers import small_config, with_position
-from tupe_jax.data.vocabulary import MASK_ID, Vocabulary, train_vocabulary
-from tupe_jax.inference.sentences import encode_sentences
-from tupe_jax.interop.folder import Facts, save_folder
+from tupe_jax.inference.batching import encode_sentences
+from tupe_jax.interop.model_folder import Facts, save_folder
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
+from tupe_jax.tokenizers.sentencepiece import MASK_ID, Vocabulary, train_vocabulary
 
 NOUNS = ("farmer", "doctor", "nurse", "girl", "dog", "cat", "horse", "king")
 ADJECTIVES = ("old", "young", "happy", "quiet")

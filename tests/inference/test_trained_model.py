@@ -14,12 +14,12 @@ from tests.model.helpers import (
     with_position,
 )
 from tupe_jax import UserError
-from tupe_jax.data.vocabulary import CLS_ID, SEP_ID, Vocabulary
-from tupe_jax.inference.answers import _outputs
-from tupe_jax.inference.masked_words import _log_probability
-from tupe_jax.inference.vectors import _vectors
-from tupe_jax.interop.folder import Facts, HeadFacts, save_folder
-from tupe_jax.trained_model import TrainedModel
+from tupe_jax.inference.classify import _outputs
+from tupe_jax.inference.embeddings import _vectors
+from tupe_jax.inference.fill_mask import _log_probability
+from tupe_jax.inference.trained_model import TrainedModel
+from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID, Vocabulary
 
 TEXTS = ["the dog sees the cat.", "two young kings follow the old horse.", "a girl is quiet."]
 

@@ -17,12 +17,12 @@ from tests.interop.test_fairseq import GOLDEN, assert_same_state, golden_state
 from tests.model.helpers import hidden_states, logits, small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.data.builtin import documents
-from tupe_jax.data.vocabulary import Vocabulary, train_vocabulary
-from tupe_jax.errors import UserError
 from tupe_jax.interop import fairseq, official_tokens
-from tupe_jax.interop.arrays import arrays_of
 from tupe_jax.interop.checkpoint_file import read_checkpoint, write_checkpoint
-from tupe_jax.interop.folder import load_folder, save_folder
+from tupe_jax.interop.model_folder import load_folder, save_folder
+from tupe_jax.model.params import arrays_of
+from tupe_jax.tokenizers.sentencepiece import Vocabulary, train_vocabulary
+from tupe_jax.utils.errors import UserError
 
 PIECES = 300
 EMBEDDING = "decoder.sentence_encoder.embed_tokens.weight"

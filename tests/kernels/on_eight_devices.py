@@ -6,12 +6,12 @@ from functools import partial
 import jax
 
 from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
-from tests.kernels.test_long import bias_of
-from tupe_jax.config import MeshConfig
-from tupe_jax.kernels.fused import fused_attention
-from tupe_jax.kernels.long import long_attention
+from tests.kernels.test_multi_block import bias_of
+from tupe_jax.config.schema import MeshConfig
+from tupe_jax.distributed.mesh import make_mesh
+from tupe_jax.kernels.multi_block import long_attention
 from tupe_jax.kernels.sharded import on_mesh
-from tupe_jax.parallel.mesh import make_mesh
+from tupe_jax.kernels.single_block import fused_attention
 
 MESHES = {
     "slices, data and tensor": MeshConfig(slice=2, data=2, fsdp=1, tensor=2),

@@ -15,7 +15,7 @@ from tests.model.helpers import (
     spread_model,
     with_position,
 )
-from tupe_jax.kernels import tiles
+from tupe_jax.kernels import block_sizes as tiles
 from tupe_jax.kernels.factored import FactoredBias, dense
 from tupe_jax.model.encoder import Encoder
 from tupe_jax.model.positions import encodings

@@ -4,11 +4,11 @@ import jax
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from tests.kernels.test_long import bias_of
+from tests.kernels.test_multi_block import bias_of
+from tupe_jax.aot.targets import parse_target
 from tupe_jax.kernels import reference, traffic
-from tupe_jax.kernels.fused import fused_attention
-from tupe_jax.kernels.long import long_attention
-from tupe_jax.parallel.targets import parse_target
+from tupe_jax.kernels.multi_block import long_attention
+from tupe_jax.kernels.single_block import fused_attention
 
 pytest.importorskip("libtpu")
 pytestmark = pytest.mark.usefixtures("optimised")

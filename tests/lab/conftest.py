@@ -3,7 +3,7 @@
 import pytest
 
 from tupe_jax.data.builtin import documents
-from tupe_jax.data.vocabulary import Vocabulary, train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import Vocabulary, train_vocabulary
 
 PIECES = 300
 

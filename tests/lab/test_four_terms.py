@@ -11,9 +11,9 @@ from tests.model.helpers import (
     small_config,
     spread_model,
 )
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import arrays_of, model_from
 from tupe_jax.lab.four_terms import TERMS, four_terms, terms_of_first_layer
+from tupe_jax.model.params import arrays_of, model_from
+from tupe_jax.utils.errors import UserError
 
 TOKENS = random_tokens(padded=0)
 TABLE = ("encoder", "positions", "absolute", "table")

@@ -17,10 +17,10 @@ from tests.model.helpers import small_config, spread_model, with_position
 from tupe_jax import cli, lab
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
-from tupe_jax.interop.folder import save_folder
+from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.trained_model import load
+from tupe_jax.interop.model_folder import save_folder
 from tupe_jax.model.full_precision import full_precision
-from tupe_jax.pretrained import load_pretrained
-from tupe_jax.trained_model import load
 
 PRODUCT = re.compile(
     r"stablehlo\.dot_general.*?precision = \[(\w+), (\w+)\]|stablehlo\.dot_general"

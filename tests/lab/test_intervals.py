@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tupe_jax.errors import UserError
 from tupe_jax.lab.intervals import bootstrap, paired_difference, wilson
+from tupe_jax.utils.errors import UserError
 
 
 def test_wilson_has_its_textbook_values():

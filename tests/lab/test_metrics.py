@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.lab import matrices
-from tupe_jax.errors import UserError
 from tupe_jax.lab import (
     METRICS,
     direction,
@@ -20,6 +19,7 @@ from tupe_jax.lab import (
     symmetry,
     translation_invariance,
 )
+from tupe_jax.utils.errors import UserError
 
 LENGTHS = (3, 4, 7, 20, 33)
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.model.helpers import logits, small_config, spread_model
-from tupe_jax.data.json_lines import MinimalPair, read_minimal_pairs
-from tupe_jax.data.vocabulary import CLS_ID, MASK_ID, PAIR_SEPARATORS, SEP_ID, SPECIAL
-from tupe_jax.errors import UserError
-from tupe_jax.inference.masked_words import pseudo_log_likelihoods
-from tupe_jax.inference.sentences import batches, encode_sentences
+from tupe_jax.data.labelled.blimp_snli import MinimalPair, read_minimal_pairs
+from tupe_jax.inference.batching import batches, encode_sentences
+from tupe_jax.inference.fill_mask import pseudo_log_likelihoods
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, MASK_ID, PAIR_SEPARATORS, SEP_ID, SPECIAL
+from tupe_jax.utils.errors import UserError
 
 
 class Numbers:

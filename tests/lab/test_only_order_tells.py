@@ -15,17 +15,17 @@ import pytest
 from flax import nnx
 
 from tests.model.helpers import small_config
-from tupe_jax.data.examples import Example
-from tupe_jax.data.json_lines import MinimalPair
-from tupe_jax.data.pairs import encode_examples
-from tupe_jax.data.vocabulary import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_PIECES
-from tupe_jax.inference.vectors import sentence_vectors
+from tupe_jax.data.labelled.blimp_snli import MinimalPair
+from tupe_jax.data.labelled.encode import encode_examples
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.minimal_pairs import score_pairs
 from tupe_jax.lab.order_sensitivity import order_sensitivity
 from tupe_jax.lab.probes import Probe, ProbeItem, run_probe
 from tupe_jax.lab.written import Written
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
+from tupe_jax.tokenizers.sentencepiece import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_PIECES
 
 LETTERS = "abcdefgh"
 SENTENCES = [f"{x} {y}" for x, y in itertools.combinations(LETTERS, 2)]

@@ -5,7 +5,6 @@ import pytest
 
 from tests.lab import matrices
 from tests.model.helpers import small_config, spread_model
-from tupe_jax.errors import UserError
 from tupe_jax.lab import locality, symmetry
 from tupe_jax.lab.position_attention import (
     attention_among_identical_words,
@@ -14,6 +13,7 @@ from tupe_jax.lab.position_attention import (
     disagreement_LxH,
     side_by_side,
 )
+from tupe_jax.utils.errors import UserError
 
 N = 11
 WORDS = (7, 12, 31)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.lab.snli_lines import snli_line
 from tupe_jax.data.builtin.tasks.labelled import labelled, split_of
-from tupe_jax.data.examples import Example
-from tupe_jax.errors import UserError
-from tupe_jax.lab.inference_pairs import ENTAILMENT, builtin_pairs, snli_pairs
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.lab.nli_pairs import ENTAILMENT, builtin_pairs, snli_pairs
 from tupe_jax.lab.probes import Probe, ProbeItem, order_probes, role_probe, run_probe
+from tupe_jax.utils.errors import UserError
 
 NEUTRAL, CONTRADICTION = 1, 2
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tupe_jax.data.builtin import documents
-from tupe_jax.data.penn import Constituent, Leaf, constituents, leaves, parse_tree
+from tupe_jax.data.labelled.penn_trees import Constituent, Leaf, constituents, leaves, parse_tree
 from tupe_jax.lab.written import spelled, written
 
 TREE = "(ROOT (S (NP (DT The) (NN cow)) (VP (VBD did) (RB n't) (VP (VB sleep))) (. .)))"

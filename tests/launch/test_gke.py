@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tests.launch.scripts import LAUNCH, ROOT, add_recorder, calls, printed, run
-from tupe_jax.errors import START_AGAIN_EXIT_CODE
-from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+from tupe_jax.run.preemption import STOPPED_EXIT_CODE
+from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE
 
 COMMAND = ("--", "pretrain", "--config=tupe_r", "--workdir=/mnt/runs/it's $HOME")
 

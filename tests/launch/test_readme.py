@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from tests.launch.scripts import LAUNCH, ROOT, run
-from tupe_jax.config_files import load_config
+from tupe_jax.config.loading import load_config
 
 TEXT = (LAUNCH / "README.md").read_text()
 

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from tupe_jax.config import POSITION_VARIANTS, ModelConfig
-from tupe_jax.interop.arrays import arrays_of, classification_heads_of, model_from
+from tupe_jax.config.schema import POSITION_VARIANTS, ModelConfig
+from tupe_jax.model.params import arrays_of, classification_heads_of, model_from
 
 VARIANTS = sorted(POSITION_VARIANTS)
 

@@ -21,9 +21,9 @@ from tests.model.helpers import (
     spread_model,
     with_position,
 )
-from tupe_jax.config import PositionConfig
-from tupe_jax.interop.arrays import arrays_of
+from tupe_jax.config.schema import PositionConfig
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import arrays_of
 from tupe_jax.model.positions import ABSOLUTE, RELATIVE
 from tupe_jax.model.positions.distances import by_distance_to_pairs, t5_bucket, toeplitz
 from tupe_jax.model.positions.relative import alibi_slopes

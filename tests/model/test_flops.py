@@ -9,7 +9,7 @@ from flax import nnx
 from jax.extend.core import jaxprs_in_params
 
 from tests.model.helpers import VARIANTS, small_config
-from tupe_jax.config import model_config
+from tupe_jax.config.schema import model_config
 from tupe_jax.model.flops import (
     flops_per_token,
     recomputed_flops_per_token,

@@ -17,7 +17,7 @@ from flax import nnx
 from tests import users
 from tests.model.helpers import reconfigured
 from tupe_jax.interop import fairseq
-from tupe_jax.kernels import tiles
+from tupe_jax.kernels import block_sizes as tiles
 from tupe_jax.model.encoder import REMAT_POLICIES
 
 GOLDEN = Path(__file__).parent.parent / "golden"

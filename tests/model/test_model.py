@@ -16,10 +16,10 @@ from tests.model.helpers import (
     small_config,
     spread_model,
 )
-from tupe_jax.config import MODEL_SIZES, model_config
-from tupe_jax.interop.arrays import model_from
+from tupe_jax.config.schema import MODEL_SIZES, model_config
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.primitives import dropout, layer_norm
+from tupe_jax.model.layers import dropout, layer_norm
+from tupe_jax.model.params import model_from
 
 
 def parameters(config):

@@ -13,7 +13,7 @@ from tests.model.helpers import (
     spread_model,
     with_position,
 )
-from tupe_jax.interop.arrays import arrays_of, model_from
+from tupe_jax.model.params import arrays_of, model_from
 from tupe_jax.model.positions import reset
 
 BIAS_TYPE = ["tupe_a", "tupe_r", "t5", "bert_r", "alibi", "attenuated", "attenuated_layer"]

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tupe_jax.config import ObjectiveConfig
-from tupe_jax.errors import UserError
+from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.schema import ObjectiveConfig
 from tupe_jax.objectives.masking import mask_rows
-from tupe_jax.recipes import from_config_dict, recipe
-from tupe_jax.special_tokens import SpecialTokens
+from tupe_jax.tokenizers.base import SpecialTokens
+from tupe_jax.utils.errors import UserError
 
 SPECIAL = SpecialTokens(pad_id=0, cls_id=1, sep_id=2, mask_id=3, unk_id=4)
 VOCAB = 200
@@ -339,7 +339,7 @@ SHARDED = """
 import jax, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from tests.objectives.test_masking import SPECIAL, UNITS, masked_on_device, rows
-from tupe_jax.config import ObjectiveConfig
+from tupe_jax.config.schema import ObjectiveConfig
 
 mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
 assert mesh.size == 8

@@ -12,17 +12,17 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tests.parallel.ports import free_port
-from tupe_jax.config_files import load_config
-from tupe_jax.data.make_vocabulary import make_vocabulary
-from tupe_jax.data.plan import Settings
-from tupe_jax.data.prepare import prepare
-from tupe_jax.parallel.mesh import make_mesh
-from tupe_jax.recipes import from_config_dict
-from tupe_jax.training.checkpoint import FOLDER, Checkpoints
+from tests.distributed.ports import free_port
+from tupe_jax.checkpointing.manager import FOLDER, Checkpoints
+from tupe_jax.config.loading import load_config
+from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.data.pretraining.plan import Settings
+from tupe_jax.data.pretraining.prepare import prepare
+from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
+from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.training.loop import pretrain
-from tupe_jax.training.metrics import read_metrics
-from tupe_jax.training.state import plan_state
+from tupe_jax.training.monitoring.metrics import read_metrics
+from tupe_jax.training.train_state import plan_state
 
 ROOT = Path(__file__).parents[2]
 PIECES, LENGTH, TASK = 300, 16, "builtin:400"

@@ -11,15 +11,15 @@ from tests.test_documented_commands import in_blocks, text_of
 from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.ablation.shared_data import make_shared_data
-from tupe_jax.data.held_out import is_held_out
-from tupe_jax.data.plan import Settings
-from tupe_jax.data.prepare import prepare
-from tupe_jax.data.reader import Share
-from tupe_jax.data.rows import INDEX_FILE, TOKENIZER_FILE, read_index
-from tupe_jax.data.sources import parse_source
-from tupe_jax.errors import UserError
-from tupe_jax.training import corpus as corpus_module
-from tupe_jax.training.corpus import make_corpus, open_corpus
+from tupe_jax.data.pretraining.plan import Settings
+from tupe_jax.data.pretraining.prepare import prepare
+from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.sources import parse_source
+from tupe_jax.data.pretraining.splits import is_held_out
+from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, read_index
+from tupe_jax.training import dataset as corpus_module
+from tupe_jax.training.dataset import make_corpus, open_corpus
+from tupe_jax.utils.errors import UserError
 
 SMALL_MODEL = [
     "--config.model.num_layers=1",
@@ -118,7 +118,7 @@ def test_a_folder_that_does_not_fit_is_refused_before_anything_is_written(
 
 def other_vocabulary(folder):
     """Of the same size, trained on other text."""
-    from tupe_jax.data.make_vocabulary import make_vocabulary
+    from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
 
     return make_vocabulary("builtin:300", folder / "other.model", size=300, cleaning=(), seed=5)
 

@@ -7,11 +7,11 @@ import pytest
 
 from tests.training import runs
 from tupe_jax import cli
-from tupe_jax.alone import alone
-from tupe_jax.data.vocabulary import Vocabulary
-from tupe_jax.errors import START_AGAIN_EXIT_CODE, UserError
-from tupe_jax.training.checkpoint import load_for_use
+from tupe_jax.checkpointing.manager import load_for_use
+from tupe_jax.tokenizers.sentencepiece import Vocabulary
 from tupe_jax.training.summary import summarise
+from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE, UserError
+from tupe_jax.utils.lock import alone
 
 
 @pytest.fixture(scope="module")

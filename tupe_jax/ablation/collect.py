@@ -7,11 +7,11 @@ from typing import Any
 
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.convergence import SpeedUp, speed_up
-from tupe_jax.ablation.plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.ablation.record import RECORD_FILE, Curve, RunRecord, read_record
-from tupe_jax.errors import UserError
+from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.finetune.run import FREE as FREE_IN_FINETUNING
-from tupe_jax.training.changed_config import FREE_IN_PRETRAINING, check_unchanged
+from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
+from tupe_jax.utils.errors import UserError
 
 FREE = (
     *(f"pretrain.{name}" for name in FREE_IN_PRETRAINING if name != "eval."),

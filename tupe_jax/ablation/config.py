@@ -7,16 +7,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from tupe_jax.checks import check_fields, from_mapping, one_of
-from tupe_jax.config import ENCODING, POSITION_VARIANTS, Config
-from tupe_jax.config_files import STUDY, require_kind
-from tupe_jax.data.vocabulary import SPECIAL_PIECES
-from tupe_jax.errors import UserError
+from tupe_jax.config.loading import STUDY, require_kind
+from tupe_jax.config.recipes import from_config_dict, to_config_dict
+from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
+from tupe_jax.config.validation import check_fields, from_mapping, one_of
 from tupe_jax.finetune.config import FinetuneConfig, small_models
-from tupe_jax.finetune.task import KNOWN_TASKS
+from tupe_jax.finetune.tasks import KNOWN_TASKS
 from tupe_jax.finetune.trial import trials_of
-from tupe_jax.lab.inference_probes import INFERENCE_TASKS
-from tupe_jax.recipes import from_config_dict, to_config_dict
+from tupe_jax.lab.nli_probes import INFERENCE_TASKS
+from tupe_jax.tokenizers.sentencepiece import SPECIAL_PIECES
+from tupe_jax.utils.errors import UserError
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
 """What variants may not differ in: they read the same rows, and the study says how."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig
 from tupe_jax.ablation.record import TaskScore
-from tupe_jax.data.glue import TASKS
+from tupe_jax.data.labelled.glue import TASKS
+from tupe_jax.finetune.glue.aggregation import Moment, RateScore, task_score
 from tupe_jax.finetune.run import finetune
-from tupe_jax.finetune.scores import Moment, RateScore, task_score
-from tupe_jax.finetune.task import FinetuneTask, open_task
+from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.finetune.trial import Trial, TrialResult, trials_of
-from tupe_jax.pretrained import Pretrained
-from tupe_jax.training.agreed_stop import Stop
+from tupe_jax.inference.loading import Pretrained
+from tupe_jax.run.agreed_stop import Stop
 
 Tasks = Mapping[str, FinetuneTask]
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.config import AblationConfig
-from tupe_jax.ablation.page import Html, element
-from tupe_jax.ablation.plots import Look, looks_of, swatch
 from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.report.html import Html, element
+from tupe_jax.ablation.report.plots import Look, looks_of, swatch
 
 T = TypeVar("T")
 

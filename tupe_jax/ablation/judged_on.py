@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tupe_jax.finetune.task import FinetuneTask
-from tupe_jax.lab.inference_pairs import InferencePair
+from tupe_jax.finetune.tasks import FinetuneTask
+from tupe_jax.lab.nli_pairs import InferencePair
 
 PROBES = "probes"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.record import PairScore, ProbeScore
+from tupe_jax.inference.loading import Pretrained, load_pretrained
 from tupe_jax.lab.analysis import fits, look
-from tupe_jax.lab.inference_pairs import InferencePair, builtin_pairs, snli_pairs
-from tupe_jax.lab.inference_probes import probe_inference
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
+from tupe_jax.lab.nli_pairs import InferencePair, builtin_pairs, snli_pairs
+from tupe_jax.lab.nli_probes import probe_inference
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.pretrained import Pretrained, load_pretrained
 
 
 def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:

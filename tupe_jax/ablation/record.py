@@ -12,8 +12,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.atomic import complete_file
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import complete_file
 
 RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
 

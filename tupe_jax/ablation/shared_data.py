@@ -4,11 +4,11 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tupe_jax.alone import alone
-from tupe_jax.config import Config
-from tupe_jax.data.rows import INDEX_FILE
-from tupe_jax.parallel.processes import say
-from tupe_jax.training.corpus import DATA_FOLDER, ROWS_FOLDER, make_corpus
+from tupe_jax.config.schema import Config
+from tupe_jax.data.pretraining.token_shards import INDEX_FILE
+from tupe_jax.distributed.process_group import say
+from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_corpus
+from tupe_jax.utils.lock import alone
 
 
 @dataclass(frozen=True)

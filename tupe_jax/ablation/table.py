@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.convergence import SpeedUp, first_crossing
-from tupe_jax.ablation.plan import best_rate
 from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.work_plan import best_rate
 
 NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
 PERCENTAGES = {"accuracy", "f1"}

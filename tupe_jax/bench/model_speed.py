@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from tupe_jax.bench.timing import Work
-from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import SPECIAL_PIECES
+from tupe_jax.config.schema import Config
+from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.kernels.sharded import Bias
 from tupe_jax.model.flops import (
     attention_flops_per_token,
@@ -20,10 +20,10 @@ from tupe_jax.model.flops import (
     training_flops_per_token,
 )
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.parallel.mesh import batch_sharding, make_mesh
+from tupe_jax.tokenizers.sentencepiece import SPECIAL_PIECES
+from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.program import check_settings, lower_train_step, masking
-from tupe_jax.training.schedule import learning_rate
-from tupe_jax.training.state import plan_state
+from tupe_jax.training.train_state import plan_state
 
 
 def with_shape(config: Config, batch_size: int, length: int) -> Config:

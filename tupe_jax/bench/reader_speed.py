@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from tupe_jax.bench.timing import Speed, seconds_in_turns
-from tupe_jax.data.prepared_reader import PreparedReader
-from tupe_jax.data.reader import Share
-from tupe_jax.data.rows import (
+from tupe_jax.data.pretraining.prepared_reader import PreparedReader
+from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.token_shards import (
     Index,
     Split,
     dtype_name,

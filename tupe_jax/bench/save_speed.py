@@ -9,12 +9,12 @@ from pathlib import Path
 import jax
 
 from tupe_jax.bench.model_speed import random_words
-from tupe_jax.config import Config
-from tupe_jax.parallel.mesh import batch_sharding, make_mesh
-from tupe_jax.training.checkpoint import Checkpoints
+from tupe_jax.checkpointing.manager import Checkpoints
+from tupe_jax.config.schema import Config
+from tupe_jax.distributed.mesh import batch_sharding, make_mesh
+from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.program import lower_train_step, masking
-from tupe_jax.training.schedule import learning_rate
-from tupe_jax.training.state import TrainState, plan_state
+from tupe_jax.training.train_state import TrainState, plan_state
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0

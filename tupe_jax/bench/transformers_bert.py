@@ -2,9 +2,9 @@
 
 from tupe_jax.bench.model_speed import random_words
 from tupe_jax.bench.timing import Work
-from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import MASK_ID
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import Config
+from tupe_jax.tokenizers.sentencepiece import MASK_ID
+from tupe_jax.utils.errors import UserError
 
 
 def training_step(config: Config) -> Work:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 if TYPE_CHECKING:
     from tupe_jax.ablation.config import AblationConfig
@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.config import ablation_config
-    from tupe_jax.ablation.perform import compiled_once, open_study
-    from tupe_jax.ablation.run import begin, run_shard
-    from tupe_jax.config_files import load_config
-    from tupe_jax.finetune.glue import Shard
-    from tupe_jax.host_memory import keep_freed_memory
-    from tupe_jax.parallel.processes import ALONE
-    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
-    from tupe_jax.training.workdir import open_workdir
+    from tupe_jax.ablation.run_one import compiled_once, open_study
+    from tupe_jax.ablation.scheduler import begin, run_shard
+    from tupe_jax.config.loading import load_config
+    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.finetune.glue.protocol import Shard
+    from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.run.workdir import open_workdir
+    from tupe_jax.utils.host_memory import keep_freed_memory
 
     if arguments.config is None:
         raise UserError("give the study as --config, such as --config=ablations/paper_table")
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
     """What every run has of its own would be set for all, and then not used."""
-    from tupe_jax.config import ENCODING
+    from tupe_jax.config.schema import ENCODING
 
     own = {
         "--config.pretrain.optimizer.peak_learning_rate": "--config.learning_rates=...",
@@ -92,7 +92,7 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
-    from tupe_jax.alone import alone
+    from tupe_jax.utils.lock import alone
 
     with alone(workdir / "report.lock"):  # else an older table might come last
         return _write_alone(config, workdir, command)
@@ -101,10 +101,10 @@ def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
 def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
     from tupe_jax.ablation.collect import collect
     from tupe_jax.ablation.finished import Finished
-    from tupe_jax.ablation.plots import loss_picture
-    from tupe_jax.ablation.report import html_report
+    from tupe_jax.ablation.report.plots import loss_picture
+    from tupe_jax.ablation.report.report import html_report
     from tupe_jax.ablation.table import csv_table, markdown
-    from tupe_jax.data.atomic import complete_file
+    from tupe_jax.utils.files import complete_file
 
     collected = collect(config, workdir)
     table = markdown(collected)

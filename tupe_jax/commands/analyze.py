@@ -23,14 +23,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tupe_jax.errors import UserError, writing_failed
+from tupe_jax.utils.errors import UserError, writing_failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tupe_jax.data.json_lines import MinimalPair
-    from tupe_jax.lab.inference_pairs import InferencePair
-    from tupe_jax.pretrained import Pretrained
+    from tupe_jax.data.labelled.blimp_snli import MinimalPair
+    from tupe_jax.inference.loading import Pretrained
+    from tupe_jax.lab.nli_pairs import InferencePair
 
 LONGEST = 128
 WORDS = 64
@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.inference.loading import load_pretrained, no_vocabulary
     from tupe_jax.lab.analysis import analyse
     from tupe_jax.lab.analysis_report import write_report
-    from tupe_jax.pretrained import load_pretrained, no_vocabulary
 
     if len(arguments.checkpoint) > 1:
         return _compare(arguments)
@@ -98,8 +98,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     import dataclasses
     import json
 
+    from tupe_jax.inference.loading import load_pretrained
     from tupe_jax.lab.comparison import as_table, measure
-    from tupe_jax.pretrained import load_pretrained
 
     for name in ("pairs", "snli", "vocabulary"):
         if getattr(arguments, name) is not None:
@@ -142,7 +142,7 @@ def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
     """The first of each paradigm in a file, or pairs of the built-in grammar."""
     from collections import Counter
 
-    from tupe_jax.data.json_lines import read_minimal_pairs
+    from tupe_jax.data.labelled.blimp_snli import read_minimal_pairs
     from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs
 
     if arguments.limit < 1:
@@ -160,8 +160,8 @@ def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
 
 def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[InferencePair]":
     """Those of a file, for which the model must have a head, or built-in ones."""
-    from tupe_jax.lab.inference_pairs import builtin_pairs, snli_pairs
-    from tupe_jax.lab.inference_probes import inference_head
+    from tupe_jax.lab.nli_pairs import builtin_pairs, snli_pairs
+    from tupe_jax.lab.nli_probes import inference_head
 
     if snli is None:
         return builtin_pairs("test", BUILTIN_PROBE_PAIRS) if heads else []

@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tupe_jax.errors import UserError
-from tupe_jax.host_memory import keep_freed_memory
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.host_memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from tupe_jax.config import Config
+    from tupe_jax.config.schema import Config
 
 RANDOM_ROWS = 40_000
 RANDOM_LENGTH = 512
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> "Config":
-    from tupe_jax.config_files import load_config
-    from tupe_jax.recipes import from_config_dict
+    from tupe_jax.config.loading import load_config
+    from tupe_jax.config.recipes import from_config_dict
 
     return from_config_dict(load_config(arguments.config, arguments.overrides))
 

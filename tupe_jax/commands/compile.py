@@ -18,10 +18,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tupe_jax.parallel.estimate import PEAK_SHARE
+from tupe_jax.aot.step_time import PEAK_SHARE
 
 if TYPE_CHECKING:
-    from tupe_jax.training.for_target import Answer
+    from tupe_jax.aot.compile import Answer
 
 DOES_NOT_FIT_EXIT_CODE = 1
 
@@ -46,12 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     # Only compilers are asked: no accelerator of this machine is touched, and they stay quiet.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from tupe_jax.config_files import load_config
-    from tupe_jax.errors import UserError
-    from tupe_jax.parallel.targets import parse_target
-    from tupe_jax.recipes import from_config_dict
-    from tupe_jax.training.for_target import ask, fit, mesh_for, with_rows
-    from tupe_jax.training.target_report import as_json, as_text, one_line
+    from tupe_jax.aot.compile import ask, fit, mesh_for, with_rows
+    from tupe_jax.aot.report import as_json, as_text, one_line
+    from tupe_jax.aot.targets import parse_target
+    from tupe_jax.config.loading import load_config
+    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.utils.errors import UserError
 
     if not 0 < arguments.peak_share <= 1:
         raise UserError(f"--peak-share={arguments.peak_share} must be above 0 and at most 1")

@@ -17,6 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.completion import script
+    from tupe_jax.commands.completion_scripts import script
 
     print(script(arguments.shell), end="")

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tupe_jax.doctor import findings
+    from tupe_jax.commands.doctor_checks import findings
 
     healthy = True
     for finding in findings(arguments.wait):

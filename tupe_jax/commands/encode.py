@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
-from tupe_jax.errors import UserError, writing_failed
+from tupe_jax.utils.errors import UserError, writing_failed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     import numpy as np
 
-    from tupe_jax.data.atomic import complete_file
-    from tupe_jax.trained_model import load
+    from tupe_jax.inference.trained_model import load
+    from tupe_jax.utils.files import complete_file
 
     vectors_NxD = load(arguments.checkpoint, arguments.vocabulary).encode(texts, arguments.pooling)
     if arguments.out is None:

@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.interop import folder
+    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.inference.model_card import model_card, save_model
+    from tupe_jax.interop import model_folder as folder
     from tupe_jax.interop.checkpoint_file import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
-    from tupe_jax.model_card import model_card, save_model
-    from tupe_jax.pretrained import load_pretrained
 
     pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
     if arguments.format == "folder":

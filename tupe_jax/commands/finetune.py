@@ -27,7 +27,7 @@ Number = TypeVar("Number", int, float)
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tupe_jax.finetune.task import FinetuneTask
+    from tupe_jax.finetune.tasks import FinetuneTask
     from tupe_jax.finetune.trial import Evaluation, TrialResult
 
 
@@ -53,17 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tupe_jax.checks import from_mapping
-    from tupe_jax.config_files import FINETUNING, load_config, require_kind
+    from tupe_jax.config.loading import FINETUNING, load_config, require_kind
+    from tupe_jax.config.validation import from_mapping
+    from tupe_jax.distributed.process_group import ALONE
     from tupe_jax.finetune.config import FinetuneConfig
     from tupe_jax.finetune.run import finetune
-    from tupe_jax.finetune.task import open_task
+    from tupe_jax.finetune.tasks import open_task
     from tupe_jax.finetune.trial import trials_of
-    from tupe_jax.host_memory import keep_freed_memory
-    from tupe_jax.parallel.processes import ALONE
-    from tupe_jax.pretrained import load_pretrained
-    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
-    from tupe_jax.training.workdir import open_workdir
+    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.run.workdir import open_workdir
+    from tupe_jax.utils.host_memory import keep_freed_memory
 
     keep_freed_memory()
     values = load_config(arguments.config, arguments.overrides)

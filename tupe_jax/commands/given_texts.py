@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 
 def add_model_and_texts(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.checkpoint is None:
         raise UserError("give the model as --checkpoint=DIR, or --report for the table alone")
     elif not _train(arguments):
-        from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+        from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
         return STOPPED_EXIT_CODE
     print(_report(arguments.workdir))
@@ -49,16 +49,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _train(arguments: argparse.Namespace) -> bool:
     """Finish the shard; False if it was stopped on request."""
-    from tupe_jax.config_files import load_config
-    from tupe_jax.data.glue import TASKS
-    from tupe_jax.finetune.glue import Record, Shard, glue_config, run_protocol
+    from tupe_jax.config.loading import load_config
+    from tupe_jax.data.labelled.glue import TASKS
+    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.finetune.glue.protocol import Record, Shard, glue_config, run_protocol
     from tupe_jax.finetune.run import finetune
-    from tupe_jax.finetune.task import open_task
-    from tupe_jax.host_memory import keep_freed_memory
-    from tupe_jax.parallel.processes import ALONE
-    from tupe_jax.pretrained import load_pretrained
-    from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
-    from tupe_jax.training.workdir import open_workdir
+    from tupe_jax.finetune.tasks import open_task
+    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
+    from tupe_jax.run.workdir import open_workdir
+    from tupe_jax.utils.host_memory import keep_freed_memory
 
     keep_freed_memory()
     shard, data_dir = Shard.parse(arguments.shard), arguments.data_dir
@@ -95,12 +95,12 @@ def _report(workdir: Path) -> str:
     """The table of what is finished, which is also written into the work directory."""
     import json
 
-    from tupe_jax.data.atomic import complete_file
-    from tupe_jax.finetune.glue import collect, read_record
-    from tupe_jax.finetune.report import make_report
-    from tupe_jax.finetune.table import as_json, csv_table, markdown
-    from tupe_jax.parallel.processes import ALONE
-    from tupe_jax.training.workdir import open_workdir
+    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.finetune.glue.protocol import collect, read_record
+    from tupe_jax.finetune.glue.report import make_report
+    from tupe_jax.finetune.glue.table import as_json, csv_table, markdown
+    from tupe_jax.run.workdir import open_workdir
+    from tupe_jax.utils.files import complete_file
 
     record = read_record(workdir)
     planned = len(record.config.learning_rates) * len(record.config.seeds)

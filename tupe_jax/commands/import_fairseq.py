@@ -15,7 +15,7 @@ and module of tupe_jax.load) and exported, but they read no texts.
 import argparse
 from pathlib import Path
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.inference.loading import Pretrained, read_vocabulary
+    from tupe_jax.inference.model_card import save_model
     from tupe_jax.interop import checkpoint_file, fairseq, official_tokens
-    from tupe_jax.interop.folder import Facts
-    from tupe_jax.model_card import save_model
-    from tupe_jax.pretrained import Pretrained, read_vocabulary
+    from tupe_jax.interop.model_folder import Facts
 
     released = checkpoint_file.read_checkpoint(arguments.checkpoint)
     num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads

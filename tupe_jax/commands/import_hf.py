@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tupe_jax.inference.loading import of_import
+    from tupe_jax.inference.model_card import save_model
     from tupe_jax.interop.hugging_face.importing import from_folder
-    from tupe_jax.model_card import save_model
-    from tupe_jax.pretrained import of_import
 
     imported = from_folder(arguments.folder)
     save_model(of_import(imported, arguments.folder), arguments.out)

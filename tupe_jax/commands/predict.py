@@ -12,10 +12,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from tupe_jax.inference.answers import Texts
+    from tupe_jax.inference.classify import Texts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
-    from tupe_jax.inference.answers import Answer
-    from tupe_jax.inference.sentences import named
-    from tupe_jax.trained_model import load
+    from tupe_jax.inference.batching import named
+    from tupe_jax.inference.classify import Answer
+    from tupe_jax.inference.trained_model import load
 
     for number, text in enumerate(texts, 1):
         if text.count("\t") > 1:

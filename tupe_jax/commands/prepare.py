@@ -23,9 +23,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from tupe_jax.config import Packing
-from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import Packing
+from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
+from tupe_jax.utils.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> None:
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.plan import Settings
-    from tupe_jax.data.prepare import prepare
+    from tupe_jax.data.pretraining.plan import Settings
+    from tupe_jax.data.pretraining.prepare import prepare
 
     settings = Settings(
         task=arguments.task,

@@ -22,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from tupe_jax.config import Config
-    from tupe_jax.parallel.processes import Processes
-    from tupe_jax.training.stop_signal import StopSignal
+    from tupe_jax.config.schema import Config
+    from tupe_jax.distributed.process_group import Processes
+    from tupe_jax.run.preemption import StopSignal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tupe_jax.config_files import load_config
-    from tupe_jax.host_memory import keep_freed_memory
-    from tupe_jax.parallel.processes import ALONE
-    from tupe_jax.parallel.start import Wish, find_place, join, start_jax
-    from tupe_jax.recipes import from_config_dict
-    from tupe_jax.training.stop_signal import StopBeforeTraining, StopSignal
+    from tupe_jax.config.loading import load_config
+    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.distributed.initialize import Wish, find_place, join, start_jax
+    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
+    from tupe_jax.utils.host_memory import keep_freed_memory
 
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
@@ -77,11 +77,11 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     import jax
 
     from tupe_jax import __version__
-    from tupe_jax.training.changed_config import settings
-    from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
-    from tupe_jax.training.corpus import has_vocabulary
+    from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
+    from tupe_jax.run.resume_checks import settings
+    from tupe_jax.run.workdir import hold, open_workdir
+    from tupe_jax.training.dataset import has_vocabulary
     from tupe_jax.training.given_data import check_given_data
-    from tupe_jax.training.workdir import hold, open_workdir
 
     processes.require_same(
         "versions and settings",
@@ -95,8 +95,8 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
 
 
 def _run_alone(config: "Config", workdir: Path, stop: "StopSignal", processes: "Processes") -> int:
+    from tupe_jax.run.preemption import STOPPED_EXIT_CODE
     from tupe_jax.training.loop import pretrain
-    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
 
     outcome = pretrain(config, workdir, stop, processes)
     if not outcome.finished:
@@ -107,8 +107,8 @@ def _run_alone(config: "Config", workdir: Path, stop: "StopSignal", processes: "
         return STOPPED_EXIT_CODE
 
     def summary() -> None:
-        from tupe_jax.interop.arrays import model_from
-        from tupe_jax.training.checkpoint import load_for_use
+        from tupe_jax.checkpointing.manager import load_for_use
+        from tupe_jax.model.params import model_from
         from tupe_jax.training.summary import summarise
 
         if outcome.went_on_from == outcome.step:
@@ -124,7 +124,7 @@ def _run_alone(config: "Config", workdir: Path, stop: "StopSignal", processes: "
 
 
 def _stopped_before_training(processes: "Processes") -> int:
-    from tupe_jax.training.stop_signal import STOPPED_EXIT_CODE
+    from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
     print("stopped before training began; the same command starts again", file=sys.stderr)
     processes.abandon("was asked to stop before training began", STOPPED_EXIT_CODE)

@@ -4,13 +4,13 @@
   tupe shardings --config=tupe_large --devices=256 --config.mesh.slice=2 --config.mesh.fsdp=16
 
 None of the devices needs to be there. Columns: the logical name and size of each axis, and the axes
-of the mesh it is divided by, from the table in tupe_jax/logical_axes.py.
+of the mesh it is divided by, from the table in tupe_jax/distributed/sharding_rules.py.
 """
 
 import argparse
 import json
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.config_files import load_config
-    from tupe_jax.recipes import from_config_dict
-    from tupe_jax.training.shardings import as_json, as_text, lay_out
+    from tupe_jax.aot.sharding_report import as_json, as_text, lay_out
+    from tupe_jax.config.loading import load_config
+    from tupe_jax.config.recipes import from_config_dict
 
     if arguments.devices is not None and arguments.devices < 1:
         raise UserError(f"--devices={arguments.devices} must be at least 1")

@@ -10,9 +10,9 @@
 import argparse
 from pathlib import Path
 
-from tupe_jax.data.cleaning import CLEANING_STEPS, parse_cleaning
-from tupe_jax.data.vocabulary import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_PIECES
-from tupe_jax.errors import UserError
+from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
+from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_PIECES
+from tupe_jax.utils.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.make_vocabulary import make_vocabulary
+    from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
 
     vocabulary = make_vocabulary(
         arguments.task or f"text:{arguments.text}",

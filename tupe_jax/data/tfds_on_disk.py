@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tupe_jax.data.tensorflow_on_cpu import tfds
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 
 def find_builder(name: str, data_dir: Path | str | None = None) -> tfds.core.DatasetBuilder:

@@ -5,11 +5,11 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from tupe_jax.config_files import load_config, nearest_config
+from tupe_jax.config.loading import load_config, nearest_config
 from tupe_jax.finetune.config import FinetuneConfig
-from tupe_jax.finetune.task import FinetuneTask
+from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.finetune.trial import Trial
-from tupe_jax.training.changed_config import flattened
+from tupe_jax.run.resume_checks import flattened
 
 FORMS = ("finetune", "finetune:quick")
 

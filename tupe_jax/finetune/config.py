@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tupe_jax.checks import check_fields, require_positive
-from tupe_jax.config import OptimizerConfig
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import OptimizerConfig
+from tupe_jax.config.validation import check_fields, require_positive
+from tupe_jax.utils.errors import UserError
 
 
 def _paper_optimizer() -> OptimizerConfig:

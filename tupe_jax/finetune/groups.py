@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tupe_jax.data.atomic import complete_file
 from tupe_jax.finetune.trial import Trial, read_result
+from tupe_jax.utils.files import complete_file
 
 UNFINISHED = "unfinished"
 TRIALS_FILE = "trials.json"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.atomic import complete_file
-from tupe_jax.finetune.task import FinetuneTask
+from tupe_jax.finetune.tasks import FinetuneTask
+from tupe_jax.utils.files import complete_file
 
 GLUE_FILES: Mapping[str, tuple[str, ...]] = {
     "cola": ("CoLA.tsv",),

@@ -15,19 +15,18 @@ from pathlib import Path
 import jax
 from flax import nnx
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.data.examples import Example
-from tupe_jax.errors import UserError
-from tupe_jax.finetune.batches import Rows, TrainBatches, bucket_lengths, encode_rows
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.distributed.process_group import say
+from tupe_jax.finetune.classifier import WORD_HEAD, Classifier
 from tupe_jax.finetune.command import CHANGE_NOTHING, finetuning_command
 from tupe_jax.finetune.config import FinetuneConfig
-from tupe_jax.finetune.group import EncodedTask, Outcome, Schedule, train_group
+from tupe_jax.finetune.data import Rows, TrainBatches, bucket_lengths, encode_rows
 from tupe_jax.finetune.groups import Group, plan_groups
 from tupe_jax.finetune.memory import trials_per_device
 from tupe_jax.finetune.predictions import write_predictions
-from tupe_jax.finetune.programs import Programs, make_programs, mesh_for, unit_optimizer
-from tupe_jax.finetune.step import WORD_HEAD, Classifier
-from tupe_jax.finetune.task import FinetuneTask
+from tupe_jax.finetune.tasks import FinetuneTask
+from tupe_jax.finetune.train_loop import EncodedTask, Outcome, Schedule, train_group
 from tupe_jax.finetune.trial import (
     PREDICTIONS_FOLDER,
     Trial,
@@ -36,15 +35,16 @@ from tupe_jax.finetune.trial import (
     read_result,
     write_result,
 )
-from tupe_jax.interop import arrays as flat
-from tupe_jax.interop.folder import HeadFacts
+from tupe_jax.finetune.vmapped import Programs, make_programs, mesh_for, unit_optimizer
+from tupe_jax.inference.loading import MODEL_FOLDER, Pretrained
+from tupe_jax.inference.model_card import save_model
+from tupe_jax.interop.model_folder import HeadFacts
+from tupe_jax.model import params as flat
+from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.positions import encodings
-from tupe_jax.model_card import save_model
-from tupe_jax.parallel.processes import say
-from tupe_jax.platform import attention_choice
-from tupe_jax.pretrained import MODEL_FOLDER, Pretrained
-from tupe_jax.training.agreed_stop import Stop
-from tupe_jax.training.changed_config import check_begun_with
+from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.resume_checks import check_begun_with
+from tupe_jax.utils.errors import UserError
 
 FREE = (
     *(f"finetune.{name}" for name in CHANGE_NOTHING),

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tupe_jax.data.atomic import complete_file
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import complete_file
 
 RESULT_FILE = "result.json"
 PREDICTIONS_FOLDER = "predictions"

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array, classification_heads_of
 from tupe_jax.interop.fairseq import to_state_dict
 from tupe_jax.interop.official_tokens import OFFICIAL_PAD_ID, dictionary_lines, to_official
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import Array, classification_heads_of
+from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.utils.errors import UserError
 
 CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
 

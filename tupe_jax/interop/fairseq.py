@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from tupe_jax.config import ModelConfig, PositionConfig
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array, arrays_of, classification_heads_of, model_from
-from tupe_jax.interop.places import Place, check_names, linear, norm, reader
+from tupe_jax.config.schema import ModelConfig, PositionConfig
+from tupe_jax.interop.param_mapping import Place, check_names, linear, norm, reader
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import Array, arrays_of, classification_heads_of, model_from
 from tupe_jax.model.positions.distances import t5_bucket
+from tupe_jax.utils.errors import UserError
 
 ENCODER = "decoder.sentence_encoder"  # the released code calls its encoder a decoder
 LM_HEAD = "decoder.lm_head"

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
-from tupe_jax.data.vocabulary import (
+from tupe_jax.interop.fairseq import EMBEDDING, OUTPUT_BIAS, OUTPUT_MATRIX
+from tupe_jax.interop.param_mapping import check_shape
+from tupe_jax.model.params import Array
+from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.sentencepiece import (
     CLS_ID,
     MASK_ID,
     PAD_ID,
@@ -21,10 +24,7 @@ from tupe_jax.data.vocabulary import (
     UNK_ID,
     Vocabulary,
 )
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array
-from tupe_jax.interop.fairseq import EMBEDDING, OUTPUT_BIAS, OUTPUT_MATRIX
-from tupe_jax.interop.places import check_shape
+from tupe_jax.utils.errors import UserError
 
 BY_TOKEN = (EMBEDDING, OUTPUT_MATRIX, OUTPUT_BIAS)
 """The arrays with a row for each token."""

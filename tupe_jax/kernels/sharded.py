@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.kernels.factored import FactoredBias
-from tupe_jax.logical_axes import LOGICAL_AXES
 
 Bias = jax.Array | FactoredBias | None
 """[H, S, S], or what it is made of."""

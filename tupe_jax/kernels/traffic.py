@@ -5,7 +5,7 @@ the program before had the same one. For attention by einsum they are what XLA m
 and read between the matrix products, none of which it fuses with the next.
 """
 
-from tupe_jax.kernels.tiles import tiles_for
+from tupe_jax.kernels.block_sizes import tiles_for
 
 
 def kernel_bytes(

@@ -32,14 +32,14 @@ from tupe_jax.lab.metrics import (
     symmetry,
     translation_invariance,
 )
-from tupe_jax.lab.pictures import term_matrices
+from tupe_jax.lab.plots import term_matrices
 from tupe_jax.lab.position_attention import (
     PositionAttention,
     attention_among_identical_words,
     attention_by_bias,
     choose_words,
 )
-from tupe_jax.training.pictures import position_matrices
+from tupe_jax.utils.plotting import position_matrices
 
 __all__ = [
     "KINDS",

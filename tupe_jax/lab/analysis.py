@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config import ModelConfig
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.data.builtin import documents
-from tupe_jax.data.json_lines import MinimalPair
-from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
-from tupe_jax.errors import UserError
-from tupe_jax.inference.vectors import sentence_vectors
-from tupe_jax.interop.arrays import classification_heads_of
+from tupe_jax.data.labelled.blimp_snli import MinimalPair
+from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import Kind, kinds_of
-from tupe_jax.lab.inference_pairs import InferencePair
-from tupe_jax.lab.inference_probes import InferenceProbes, inference_head, probe_inference
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
+from tupe_jax.lab.nli_pairs import InferencePair
+from tupe_jax.lab.nli_probes import InferenceProbes, inference_head, probe_inference
 from tupe_jax.lab.order_sensitivity import OrderSensitivity, order_sensitivity
 from tupe_jax.lab.position_attention import (
     PositionAttention,
@@ -29,7 +26,10 @@ from tupe_jax.lab.position_attention import (
 )
 from tupe_jax.lab.written import written
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import classification_heads_of
 from tupe_jax.model.positions import longest_input
+from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.utils.errors import UserError
 
 SEED = 8
 """Of the built-in text that is looked at."""

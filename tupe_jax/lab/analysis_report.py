@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tupe_jax.data.atomic import complete_file
 from tupe_jax.lab.analysis import Analysis, Looks
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
-from tupe_jax.lab.inference_probes import InferenceProbes
 from tupe_jax.lab.metrics import METRICS
+from tupe_jax.lab.nli_probes import InferenceProbes
 from tupe_jax.lab.order_sensitivity import OrderSensitivity
-from tupe_jax.lab.pictures import probe_deltas, term_matrices
-from tupe_jax.training.pictures import position_matrices
+from tupe_jax.lab.plots import probe_deltas, term_matrices
+from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.plotting import position_matrices
 
 JSON_FILE, CSV_FILE, TEXT_FILE = "analysis.json", "heads.csv", "report.txt"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config import ModelConfig
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
 

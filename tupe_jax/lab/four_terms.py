@@ -20,13 +20,13 @@ import numpy as np
 from flax import nnx
 from numpy.typing import ArrayLike, NDArray
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.model.encoder import Encoder, Layer
 from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.layers import LayerNorm
 from tupe_jax.model.positions import encodings, logit_scale
-from tupe_jax.model.primitives import LayerNorm
+from tupe_jax.utils.errors import UserError
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
 

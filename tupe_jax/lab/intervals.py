@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 _Z = 1.959964  # of the normal distribution: 2.5 % lie above it
 _RESAMPLES = 5000

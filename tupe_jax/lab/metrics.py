@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tupe_jax.errors import UserError
+from tupe_jax.utils.errors import UserError
 
 _SHORTEST = 3  # below that no position has a neighbour on either side
 

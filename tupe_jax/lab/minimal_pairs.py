@@ -13,14 +13,14 @@ import numpy as np
 
 from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.builtin.tasks.acceptability import contrast
-from tupe_jax.data.json_lines import MinimalPair
-from tupe_jax.data.pairs import Encoder
-from tupe_jax.errors import UserError
-from tupe_jax.inference.masked_words import pseudo_log_likelihoods
-from tupe_jax.inference.sentences import encode_sentences
+from tupe_jax.data.labelled.blimp_snli import MinimalPair
+from tupe_jax.data.labelled.encode import Encoder
+from tupe_jax.inference.batching import encode_sentences
+from tupe_jax.inference.fill_mask import pseudo_log_likelihoods
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
 from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.utils.errors import UserError
 
 TIE = 1e-4
 """Nats per piece: sentences that are nearer to each other are alike up to rounding."""

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tupe_jax.data.builtin.random_stream import stream
-from tupe_jax.data.examples import Example
-from tupe_jax.data.glue import THREE_WAY
-from tupe_jax.errors import UserError
-from tupe_jax.lab.inference_pairs import ENTAILMENT, InferencePair
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.lab.intervals import Interval, paired_difference, wilson
+from tupe_jax.lab.nli_pairs import ENTAILMENT, InferencePair
 from tupe_jax.lab.shuffles import SIZES, shuffle_all, shuffle_constituents
 from tupe_jax.lab.written import spelled
+from tupe_jax.utils.errors import UserError
 
 ROLES = "Shuffle-SR"
 

@@ -9,7 +9,7 @@ every order which word came first; the text begins with a capital whatever comes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tupe_jax.data.penn import Leaf, Tree, constituents, leaves
+from tupe_jax.data.labelled.penn_trees import Leaf, Tree, constituents, leaves
 
 _CLITICS = frozenset({"'s", "n't", "'re", "'ve", "'ll", "'d", "'m"})
 _WRITTEN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")"}

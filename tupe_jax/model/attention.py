@@ -9,18 +9,18 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tupe_jax.config import ModelConfig
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
-from tupe_jax.kernels.fused import fused_attention
-from tupe_jax.kernels.long import long_attention
+from tupe_jax.kernels.multi_block import long_attention
 from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
-from tupe_jax.logical_axes import constrain
+from tupe_jax.kernels.single_block import fused_attention
+from tupe_jax.model.attention_backend import attention_choice, platform_here
+from tupe_jax.model.layers import Axis, Linear
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
-from tupe_jax.model.primitives import Axis, Linear
 from tupe_jax.model.segments import SegmentTerms
-from tupe_jax.platform import attention_choice, platform_here
 
 
 @jax.tree_util.register_dataclass

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
-from tupe_jax.logical_axes import constrain
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.model.attention import AttentionInputs, SelfAttention
-from tupe_jax.model.positions import SharedPositions
-from tupe_jax.model.primitives import (
+from tupe_jax.model.attention_backend import attention_choice, platform_here, unrolls_layers
+from tupe_jax.model.layers import (
     ACTIVATIONS,
     Axis,
     LayerNorm,
@@ -23,8 +22,9 @@ from tupe_jax.model.primitives import (
     normal,
     split_key,
 )
+from tupe_jax.model.positions import SharedPositions
 from tupe_jax.model.segments import segment_BxS
-from tupe_jax.platform import attention_choice, platform_here, unrolls_layers
+from tupe_jax.utils.errors import UserError
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
     "none": None,  # keep everything: fastest, most memory

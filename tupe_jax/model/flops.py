@@ -6,7 +6,7 @@ activations (`remat`) nor padding to tiles count, so a share of the peak compute
 is model FLOPs utilisation (MFU).
 """
 
-from tupe_jax.config import ModelConfig
+from tupe_jax.config.schema import ModelConfig
 
 
 def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:

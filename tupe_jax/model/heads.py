@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
-from tupe_jax.logical_axes import constrain
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.model.encoder import Encoder, check_ids
-from tupe_jax.model.primitives import (
+from tupe_jax.model.layers import (
     ACTIVATIONS,
     Axis,
     LayerNorm,
@@ -19,6 +18,7 @@ from tupe_jax.model.primitives import (
     dropout,
     zeros,
 )
+from tupe_jax.utils.errors import UserError
 
 
 class MaskedWordHead(nnx.Module):

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.model.primitives import Weight, zeros
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.model.layers import Weight, zeros
 
 
 def segment_BxS(tokens_BxS: jax.Array, sep_id: int) -> jax.Array:

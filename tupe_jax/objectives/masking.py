@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config import ObjectiveConfig
-from tupe_jax.errors import UserError
-from tupe_jax.special_tokens import SpecialTokens
+from tupe_jax.config.schema import ObjectiveConfig
+from tupe_jax.tokenizers.base import SpecialTokens
+from tupe_jax.utils.errors import UserError
 
 
 @jax.tree_util.register_dataclass

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.prepared_reader import ShardedRows
-from tupe_jax.data.rows import read_index
-from tupe_jax.errors import UserError
+from tupe_jax.data.pretraining.prepared_reader import ShardedRows
+from tupe_jax.data.pretraining.token_shards import read_index
+from tupe_jax.utils.errors import UserError
 
 _ROWS_AT_ONCE = 1024
 

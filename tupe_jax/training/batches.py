@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
-from tupe_jax.data.reader import Share
+from tupe_jax.data.pretraining.readers import Share
 
 Rows = NDArray[np.int32]
 

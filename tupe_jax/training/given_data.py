@@ -3,10 +3,15 @@
 import hashlib
 from pathlib import Path
 
-from tupe_jax.config import Config
-from tupe_jax.data.rows import Index, check_tokenizer, parse_index, require_vocabulary
-from tupe_jax.data.vocabulary import Vocabulary
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import Config
+from tupe_jax.data.pretraining.token_shards import (
+    Index,
+    check_tokenizer,
+    parse_index,
+    require_vocabulary,
+)
+from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.utils.errors import UserError
 
 
 def check_given_data(config: Config, *, resumes: bool) -> None:

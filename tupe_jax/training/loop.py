@@ -16,35 +16,35 @@ from pathlib import Path
 import jax
 from flax import nnx
 
-from tupe_jax.config import Config
-from tupe_jax.errors import UserError
+from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
+from tupe_jax.checkpointing.manager import Checkpoints
+from tupe_jax.config.schema import Config
+from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.mesh import batch_sharding, make_mesh
+from tupe_jax.distributed.process_group import ALONE, Processes
+from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.parallel.in_turn import in_turn
-from tupe_jax.parallel.mesh import batch_sharding, make_mesh
-from tupe_jax.parallel.processes import ALONE, Processes
-from tupe_jax.platform import attention_choice
-from tupe_jax.training.agreed_stop import Stop, agreed_stop
+from tupe_jax.run.agreed_stop import Stop, agreed_stop
+from tupe_jax.run.resume_checks import check_begun_with, check_unchanged
 from tupe_jax.training.batches import global_batch, share_of_process
-from tupe_jax.training.changed_config import check_begun_with, check_unchanged
-from tupe_jax.training.checkpoint import FOLDER as CHECKPOINTS
-from tupe_jax.training.checkpoint import Checkpoints
-from tupe_jax.training.corpus import Corpus, make_corpus, open_corpus
-from tupe_jax.training.evaluate import Validation
-from tupe_jax.training.metrics import METRICS_FILE, MetricWriter
-from tupe_jax.training.metrics import read_metrics as read_metrics_file
-from tupe_jax.training.profile import Profile
+from tupe_jax.training.dataset import Corpus, make_corpus, open_corpus
+from tupe_jax.training.evaluation import Validation
+from tupe_jax.training.monitoring.loss_spikes import SpikeDetector
+from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter
+from tupe_jax.training.monitoring.metrics import read_metrics as read_metrics_file
+from tupe_jax.training.monitoring.profiler import Profile
+from tupe_jax.training.monitoring.progress import Progress
+from tupe_jax.training.monitoring.throughput import Speedometer
 from tupe_jax.training.program import (
     check_settings,
     lower_train_step,
     masking,
     schedule_of,
 )
-from tupe_jax.training.progress import Progress
-from tupe_jax.training.speed import Speedometer
-from tupe_jax.training.spikes import SpikeDetector
-from tupe_jax.training.state import Params, TrainState, plan_state
-from tupe_jax.training.step import Metrics
+from tupe_jax.training.train_state import Params, TrainState, plan_state
+from tupe_jax.training.train_step import Metrics
+from tupe_jax.utils.errors import UserError
 
 
 @dataclass(frozen=True)

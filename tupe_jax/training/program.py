@@ -9,36 +9,15 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from tupe_jax.config import Config
-from tupe_jax.data.vocabulary import PAD_ID, SEP_ID, SPECIAL
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import Config
+from tupe_jax.distributed.mesh import batch_sharding, check_batch
 from tupe_jax.objectives.masking import mask_rows
-from tupe_jax.parallel.compiled import Program
-from tupe_jax.parallel.mesh import batch_sharding, check_batch
-from tupe_jax.training.optimizer import make_optimizer
-from tupe_jax.training.schedule import scheduled_learning_rate
-from tupe_jax.training.state import StatePlan, plan_state
-from tupe_jax.training.step import Mask, make_train_step
-
-
-def train_step_program(config: Config, mesh: Mesh) -> Program:
-    """The step of `tupe pretrain` on these devices; no data is needed to compile it."""
-    check_settings(config, mesh)
-    plan = plan_state(config, mesh)
-    # Of the vocabulary and the corpus only sizes matter here.
-    mask = masking(config, [True] * config.model.vocab_size)
-    schedule = schedule_of(config, rows_per_epoch=1)
-    state = plan.abstract_sharded
-    return Program(
-        lower=lambda: lower_train_step(config, plan, mesh, mask, schedule),
-        mesh=mesh,
-        arguments={
-            "parameters": state.params,
-            "optimizer": state.opt_state,
-            **({} if state.ema is None else {"average": state.ema}),
-            "batch": tokens_shape(config, mesh),
-        },
-    )
+from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID, SPECIAL
+from tupe_jax.training.optim.optimizer import make_optimizer
+from tupe_jax.training.optim.schedule import scheduled_learning_rate
+from tupe_jax.training.train_state import StatePlan
+from tupe_jax.training.train_step import Mask, make_train_step
+from tupe_jax.utils.errors import UserError
 
 
 def lower_train_step(

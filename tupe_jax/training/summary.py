@@ -11,19 +11,19 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.data.vocabulary import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
-from tupe_jax.inference.masked_words import fill_masks
-from tupe_jax.inference.sentences import MASK
+from tupe_jax.inference.batching import MASK
+from tupe_jax.inference.fill_mask import fill_masks
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.position_only import (
     SHOWN_POSITIONS,
     bias_LxHxSxS,
     identical_words_LxHxSxS,
 )
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
 from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
-from tupe_jax.training.metrics import METRICS_FILE, read_metrics
-from tupe_jax.training.pictures import attention_by_position, loss_curve, position_matrices
+from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
+from tupe_jax.utils.plotting import attention_by_position, loss_curve, position_matrices
 
 LOSS_PICTURE, POSITION_PICTURE = "loss.png", "positions.png"
 EXAMPLES = 5

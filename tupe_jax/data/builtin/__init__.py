@@ -8,7 +8,7 @@ from tupe_jax.data.builtin.document import Document, document, documents
 from tupe_jax.data.builtin.sentence import Constituent, Mention, Predicate, Sentence, Span, Tree
 from tupe_jax.data.builtin.tasks.labelled import LABELS, SPLITS, labelled
 from tupe_jax.data.builtin.transform import change_voice, swap_roles
-from tupe_jax.data.examples import Example
+from tupe_jax.data.labelled.example import Example
 
 __all__ = [
     "LABELS",

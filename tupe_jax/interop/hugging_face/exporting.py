@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array, arrays_of, classification_heads_of
-from tupe_jax.interop.folder import VOCABULARY, vocabulary_name
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.interop.hugging_face import files, names
 from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
+from tupe_jax.interop.model_folder import VOCABULARY, vocabulary_name
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import Array, arrays_of, classification_heads_of
+from tupe_jax.utils.errors import UserError
 
 
 def write_files(model: MaskedLM, vocabulary: bytes | None, folder: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import safetensors
 import safetensors.numpy
 
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array
 from tupe_jax.interop.checkpoint_file import read_torch
+from tupe_jax.model.params import Array
+from tupe_jax.utils.errors import UserError
 
 SETTINGS = "config.json"
 WEIGHTS, TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"

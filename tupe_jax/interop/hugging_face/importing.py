@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tupe_jax.checks import one_of
-from tupe_jax.data.tokenizer_vocabulary import AnyVocabulary
-from tupe_jax.data.vocabulary import Vocabulary
-from tupe_jax.errors import UserError
-from tupe_jax.interop.arrays import Array, model_from
-from tupe_jax.interop.folder import VOCABULARY
+from tupe_jax.config.validation import one_of
 from tupe_jax.interop.hugging_face import files, names, pieces
 from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config, naming
 from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
-from tupe_jax.interop.places import check_names, reader
+from tupe_jax.interop.model_folder import VOCABULARY
+from tupe_jax.interop.param_mapping import check_names, reader
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import Array, model_from
+from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.utils.errors import UserError
 
 NAMES: Mapping[str, names.Names] = {
     "bert": names.BERT,

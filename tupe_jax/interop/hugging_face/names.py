@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.interop.arrays import Path
-from tupe_jax.interop.places import Layout, Place, linear, norm
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.interop.param_mapping import Layout, Place, linear, norm
+from tupe_jax.model.params import Path
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 _RELATIVE = ("positions", "relative")

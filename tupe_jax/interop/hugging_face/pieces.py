@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.interop.arrays import Array
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.interop.hugging_face.names import SEGMENTS
 from tupe_jax.interop.hugging_face.settings import Settings
-from tupe_jax.interop.places import check_shape
+from tupe_jax.interop.param_mapping import check_shape
+from tupe_jax.model.params import Array
 
 RELATIVE = "encoder.rel_embeddings.weight"
 

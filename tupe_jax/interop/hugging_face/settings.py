@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tupe_jax.config import Activation, ModelConfig, PositionConfig
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import Activation, ModelConfig, PositionConfig
+from tupe_jax.utils.errors import UserError
 
 ACTIVATIONS: Mapping[str, Activation] = {
     "gelu": "gelu",

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tupe_jax.data.tokenizer_vocabulary import TokenizerVocabulary, library
-from tupe_jax.errors import UserError
 from tupe_jax.interop.hugging_face.files import SETTINGS
 from tupe_jax.interop.hugging_face.settings import Settings
-from tupe_jax.special_tokens import SpecialTokens
+from tupe_jax.tokenizers.base import SpecialTokens
+from tupe_jax.tokenizers.hugging_face import TokenizerVocabulary, library
+from tupe_jax.utils.errors import UserError
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
 BPE = ("vocab.json", "merges.txt")

@@ -10,6 +10,7 @@ Names follow the TUPE paper (Ke, He, Liu, 2021): p is a position embedding, U^Q 
 projections, b the relative bias, theta_1 and theta_2 the constants that untie [CLS].
 """
 
+from tupe_jax.model.layers import Weight
 from tupe_jax.model.positions import absolute, relative  # importing them fills the registry
 from tupe_jax.model.positions.encoding import (
     ABSOLUTE,
@@ -23,7 +24,6 @@ from tupe_jax.model.positions.encoding import (
     relative_encoding,
 )
 from tupe_jax.model.positions.modules import LayerPositions, SharedPositions, reset, sum_of
-from tupe_jax.model.primitives import Weight
 
 __all__ = [
     "ABSOLUTE",

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tupe_jax.config import ModelConfig
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.model.layers import Weight, layer_norm, ones, zeros
 from tupe_jax.model.positions.encoding import (
     Encoding,
     Weights,
@@ -14,7 +15,6 @@ from tupe_jax.model.positions.encoding import (
     logit_scale,
     relative_encoding,
 )
-from tupe_jax.model.primitives import Weight, layer_norm, ones, zeros
 
 
 @absolute_encoding("none")

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from tupe_jax.checks import one_of
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
-from tupe_jax.model.primitives import Weight
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.config.validation import one_of
+from tupe_jax.model.layers import Weight
+from tupe_jax.utils.errors import UserError
 
 Weights = Mapping[str, jax.Array]
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.kernels.factored import FactoredBias, sum_of_factored
+from tupe_jax.model.layers import Weight
 from tupe_jax.model.positions.distances import distances, toeplitz
 from tupe_jax.model.positions.encoding import Encoding, Weights, encodings
-from tupe_jax.model.primitives import Weight
+from tupe_jax.utils.errors import UserError
 
 
 class _Positions(nnx.Module):

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tupe_jax.config import ModelConfig
-from tupe_jax.errors import UserError
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.model.layers import Weight, zeros
 from tupe_jax.model.positions.distances import (
     Ints,
     by_distance_to_pairs,
@@ -18,7 +18,7 @@ from tupe_jax.model.positions.distances import (
     t5_bucket,
 )
 from tupe_jax.model.positions.encoding import Encoding, Weights, relative_encoding
-from tupe_jax.model.primitives import Weight, zeros
+from tupe_jax.utils.errors import UserError
 
 
 @relative_encoding("t5")

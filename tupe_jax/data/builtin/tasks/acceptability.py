@@ -13,7 +13,7 @@ from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.sentence import spell
 from tupe_jax.data.builtin.tasks import mistakes
-from tupe_jax.data.examples import Example
+from tupe_jax.data.labelled.example import Example
 
 LABELS = ("unacceptable", "acceptable")
 _SENTENCES_TRIED = 40

@@ -14,7 +14,7 @@ from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.tasks.scene import say, scene, two_way_verbs
 from tupe_jax.data.builtin.verb_group import BE
 from tupe_jax.data.builtin.voice import may_be_passive
-from tupe_jax.data.examples import Example
+from tupe_jax.data.labelled.example import Example
 
 LABELS = ("entailment", "neutral", "contradiction")
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from tupe_jax.data.builtin.random_stream import Draw, shuffled, stream
 from tupe_jax.data.builtin.tasks import acceptability, inference, paraphrase, sentiment
-from tupe_jax.data.examples import Example
-from tupe_jax.errors import UserError
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.utils.errors import UserError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -11,7 +11,7 @@ from tupe_jax.data.builtin.plan import Clause, NounPhrase, Statement, Voice
 from tupe_jax.data.builtin.random_stream import Draw, Urn, pick
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.tasks.scene import scene, two_way_verbs
-from tupe_jax.data.examples import Example
+from tupe_jax.data.labelled.example import Example
 
 LABELS = ("different", "paraphrase")
 _ACTORS: Urn[str] = Urn([("person", 5), ("beast", 1)])

@@ -21,7 +21,7 @@ from tupe_jax.data.builtin.random_stream import Draw, Urn, pick, zipf
 from tupe_jax.data.builtin.realise import realise
 from tupe_jax.data.builtin.tasks.scene import scene
 from tupe_jax.data.builtin.verb_group import BE
-from tupe_jax.data.examples import Example
+from tupe_jax.data.labelled.example import Example
 
 LABELS = ("negative", "positive")
 _NEGATION_RATE = 0.4

@@ -1,0 +1,85 @@
+"""What --fit chooses, with a compiler whose memory is a line: rows x bytes of a policy."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from tupe_jax.aot import compile as for_target
+from tupe_jax.aot.compiled import Compiled
+from tupe_jax.aot.report import as_json, as_text
+from tupe_jax.aot.targets import parse_target
+from tupe_jax.config.loading import load_config
+from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.distributed.hardware import GIB
+from tupe_jax.distributed.sharding_rules import MESH_AXES
+
+TARGET = parse_target("v5e:1x1")  # 15.75 GiB
+GIB_PER_ROW = {"none": 0.6, "dots": 0.5, "projections": 0.3, "full": 0.1}
+
+
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The (policy, rows) that were compiled."""
+    compiled = []
+
+    def ask(config, target, mesh):
+        remat, rows = config.model.remat, for_target.rows_per_device(config, mesh)
+        compiled.append((remat, rows))
+        needed = int((1.25 + GIB_PER_ROW[remat] * rows) * GIB)
+        collectives = [] if needed <= target.chip.memory else None
+        return for_target.Answer(config, target, mesh, Compiled({"all": needed}, collectives, 1.0))
+
+    monkeypatch.setattr(for_target, "ask", ask)
+    return compiled
+
+
+def config(rows, *overrides):
+    return from_config_dict(
+        load_config("tupe_r", [f"--config.train.batch_size={rows}", *overrides])
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "remat", "most"),
+    [
+        (16, "none", 24),  # fits as it is: only the batch grows
+        (24, "none", 24),
+        (28, "dots", 28),  # 15.25 GiB; 32 would not fit
+        (40, "projections", 48),
+        (100, "full", 144),
+        (1000, "full", 144),  # fits in no way
+    ],
+)
+def test_the_cheapest_policy_for_the_batch_then_the_largest_batch(asked, mesh, rows, remat, most):
+    chosen = for_target.fit(config(rows), TARGET, mesh, say=lambda answer: None)
+    assert chosen.fits
+    assert (chosen.config.model.remat, chosen.rows_per_device) == (remat, most)
+    assert len(asked) == len(set(asked)) <= 8
+
+
+def test_nothing_known_is_compiled_again(asked, mesh):
+    known = for_target.ask(config(100), TARGET, mesh)
+    for_target.fit(config(100), TARGET, mesh, say=lambda answer: None, known=known)
+    assert asked.count(("none", 100)) == 1
+
+
+def test_the_advice_can_be_pasted(asked, mesh):
+    known = for_target.ask(config(288), TARGET, mesh)
+    chosen = for_target.fit(config(288), TARGET, mesh, say=lambda answer: None, known=known)
+    page = as_text(known, chosen, peak_share=0.4)
+    missing = int((1.25 + 0.6 * 288) * GIB) - int(15.75 * GIB)
+    assert f"does not fit, by {missing:,} bytes" in page
+    assert "--config.model.remat=full --config.train.batch_size=144" in page
+    assert "--config.model.remat=full --config.train.accumulate=2" in page
+    values = json.loads(as_json(known, chosen, peak_share=0.4))
+    assert values["fits"] is False
+    assert values["missing_bytes_per_device"] == missing
+    assert values["fit"]["batch_per_device"] == 144

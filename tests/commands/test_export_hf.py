@@ -1,0 +1,90 @@
+"""BERT-A goes to `transformers` and gives the same numbers there."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.model.helpers import (
+    hidden_states,
+    logits,
+    random_tokens,
+    small_config,
+    spread_model,
+)
+from tupe_jax.config.schema import PositionConfig
+from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
+from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.model.params import arrays_of
+from tupe_jax.tokenizers.sentencepiece import train_vocabulary
+from tupe_jax.utils.errors import UserError
+
+
+def test_transformers_reads_what_was_trained_here(tmp_path):
+    model = spread_model(small_config("bert_a", pooler=True))
+    write_files(model, b"our own", tmp_path)
+    assert (tmp_path / "vocabulary.model").read_bytes() == b"our own"
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path)
+    tokens = random_tokens()
+    is_word = tokens != 0
+    with torch.no_grad():
+        expected = theirs.eval()(
+            torch.tensor(tokens), torch.tensor(is_word), output_hidden_states=True
+        )
+    for ours, others in zip(hidden_states(model, tokens), expected.hidden_states, strict=True):
+        ours, others = np.asarray(ours)[is_word], others.numpy()[is_word]
+        np.testing.assert_allclose(ours, others, rtol=0, atol=1e-5 * abs(others).max())
+
+
+def test_our_own_vocabulary_goes_and_comes_back(tmp_path):
+    words = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = train_vocabulary([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
+    position = PositionConfig("added", "none", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, vocab_size=70, num_layers=1))
+    write_files(model, vocabulary, tmp_path)
+    back = load_pretrained(tmp_path)
+    assert back.vocabulary_file == vocabulary
+    assert back.config == model.config
+    tokens = random_tokens()
+    np.testing.assert_array_equal(logits(back.model(), tokens), logits(model, tokens))
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert isinstance(theirs, transformers.BertForMaskedLM)
+
+
+def test_what_goes_comes_back():
+    position = PositionConfig("added", "none", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, pooler=True, segments=2))
+    back = from_state_dict(*to_state_dict(model), sep_id=model.config.sep_id)
+    assert back.config == model.config
+    ours, theirs = arrays_of(model), arrays_of(back)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path])
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (small_config("tupe_a"), r"BERT-A only: position\.absolute='untied' should be 'added'"),
+        (small_config("bert_r"), r"position\.relative='t5' should be 'none'"),
+        (small_config("bert_a", share_layers=True), r"model\.share_layers=True should be False"),
+    ],
+)
+def test_other_models_are_refused_by_what_is_other(config, words):
+    with pytest.raises(UserError, match=words):
+        to_state_dict(spread_model(config))
+
+
+def test_a_tokenizer_that_bert_has_not_is_refused(tmp_path):
+    tokenizer = {"model": {"type": "BPE"}, "normalizer": None, "added_tokens": []}
+    vocabulary = json.dumps({"special": {}, "tokenizer": tokenizer}).encode()
+    with pytest.raises(UserError, match=r"with WordPiece and .*, this model with BPE"):
+        write_files(spread_model(small_config("bert_a")), vocabulary, tmp_path)
+
+
+def test_a_head_is_not_dropped_silently():
+    with pytest.raises(UserError, match=r"the head 'cola' .* or leave out --format=hf"):
+        to_state_dict(spread_model(small_config("bert_a"), heads={"cola": 2}))

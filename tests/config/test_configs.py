@@ -1,0 +1,189 @@
+"""Every config file: a document whose commands exist, and a model that can be built."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from flax import nnx
+
+from tupe_jax import cli
+from tupe_jax.ablation.config import ablation_config
+from tupe_jax.config.loading import known_configs, load_config
+from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.schema import POSITION_VARIANTS
+from tupe_jax.config.validation import from_mapping
+from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
+from tupe_jax.finetune.run import finetuned_model_config
+from tupe_jax.model.heads import MaskedLM
+from tupe_jax.utils.errors import UserError
+
+CONFIGS = known_configs()
+FINETUNING = {"finetune": FinetuneConfig, "glue": GlueConfig}
+ABLATIONS = [name for name in CONFIGS if name.startswith("ablations/")]
+PRETRAINING = [name for name in CONFIGS if name not in (*FINETUNING, *ABLATIONS)]
+
+
+def forms(name):
+    return [name, f"{name}:modern", f"{name}:tiny"]
+
+
+@pytest.mark.parametrize("spec", [spec for name in PRETRAINING for spec in forms(name)])
+def test_every_form_makes_a_model(spec):
+    config = from_config_dict(load_config(spec))
+    nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0)))
+    assert config.data.length <= config.model.position.max_length
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_form_of_a_study_is_a_config(name):
+    for form in ("tiny", "paper"):
+        config = ablation_config(load_config(f"{name}:{form}"))
+        assert (config.pretrain.train.steps == 10**6) == (form == "paper")
+
+
+@pytest.mark.parametrize("form", ["paper", "quick"])
+@pytest.mark.parametrize("name", FINETUNING)
+def test_every_form_of_fine_tuning_is_a_config(name, form):
+    config = from_mapping(FINETUNING[name], load_config(f"{name}:{form}"), "config")
+    assert (config == FINETUNING[name]()) == (form == "paper")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_header_gives_commands_that_work(name):
+    text = CONFIGS[name].read_text()
+    command = name if name in FINETUNING else "ablate" if name in ABLATIONS else "pretrain"
+    commands = re.findall(rf"^  tupe {command}(.*)$", text, re.MULTILINE)
+    forms_shown = re.findall(r"^(\w+)  +\w", text.split('"""')[1], re.MULTILINE)
+    assert len(commands) == (len(forms_shown) or 1)
+    for spec in re.findall(r"--config=(\S+)", text):
+        assert spec.partition(":")[0] == name
+        load_config(spec)
+
+
+def test_every_encoding_has_a_config():
+    assert POSITION_VARIANTS.keys() <= CONFIGS.keys()
+
+
+def test_the_paper_recipe_is_the_papers():
+    config = from_config_dict(load_config("tupe_r"))
+    assert (config.train.steps, config.train.batch_size, config.data.length) == (10**6, 256, 512)
+    optimizer = config.optimizer
+    assert (optimizer.name, optimizer.peak_learning_rate, optimizer.warmup) == (
+        "adam_released",
+        1e-4,
+        "10000",
+    )
+    assert (optimizer.beta1, optimizer.beta2, optimizer.eps) == (0.9, 0.999, 1e-6)
+    assert (optimizer.weight_decay, optimizer.clip_norm, optimizer.schedule) == (
+        0.01,
+        1.0,
+        "linear",
+    )
+    assert (config.model.vocab_size, config.model.dropout, config.objective.mask_rate) == (
+        32768,
+        0.1,
+        0.15,
+    )
+    assert not config.model.pre_layer_norm
+
+
+def rules(form):
+    config = from_config_dict(load_config(f"tupe_r:{form}"))
+    return config.objective.mask_rule, config.data.packing, config.optimizer.warmup_from_zero
+
+
+def test_only_the_paper_recipe_has_the_official_rules():
+    assert rules("paper") == ("released", "sentences", True)
+    assert rules("modern") == rules("tiny") == ("ordinary", "stream", False)
+
+
+@pytest.mark.parametrize("form", ["modern", "tiny"])
+def test_the_papers_fine_tuning_has_dropout_whatever_the_model_had(form):
+    pretrained = from_config_dict(load_config(f"tupe_r:{form}")).model
+    assert (pretrained.dropout, pretrained.attention_dropout) == (0, 0)
+    protocols = (
+        from_mapping(FinetuneConfig, load_config("finetune"), "config"),
+        from_mapping(GlueConfig, load_config("glue"), "config").finetune,
+    )
+    for protocol in protocols:
+        model = finetuned_model_config(protocol, pretrained)
+        assert (model.dropout, model.attention_dropout) == (0.1, 0.1)
+    quick = from_mapping(FinetuneConfig, load_config("finetune:quick"), "config")
+    assert finetuned_model_config(quick, pretrained) == pretrained
+
+
+def test_overrides_and_their_errors():
+    config = load_config(
+        "tupe_r:tiny", ["--config.train.steps=7", "--config.position.relative=rope"]
+    )
+    assert (config.train.steps, config.position.relative) == (7, "rope")
+    for override, words in [
+        ("--config.train.stepz=5", "config.train has no setting 'stepz' .did you mean 'steps'"),
+        ("--config.train.steps=many", "config.train.steps=many"),
+        ("--config.trane.steps=5", "config has no setting 'trane' .did you mean 'train'"),
+        ("--config.model.dtype=int8", "config.model.dtype='int8' is not one of"),
+    ]:
+        with pytest.raises(UserError, match=words):
+            from_config_dict(load_config("tupe_r:tiny", [override]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("tupe_x", "no config 'tupe_x' .did you mean"),
+        ("tupe_r:tinny", "did you mean 'tiny'"),
+        ("tests/config/test_configs.py", "no function get_config"),
+    ],
+)
+def test_unknown_configs(spec, words):
+    with pytest.raises(UserError, match=words):
+        load_config(spec)
+
+
+@pytest.mark.parametrize(
+    ("command", "spec", "words"),
+    [
+        (
+            "ablate",
+            "quickstart",
+            "is a pre-training, .* needed is a study, .*=ablations/paper_table",
+        ),
+        ("ablate", "finetune", "is a fine-tuning, .* needed is a study"),
+        ("ablate", "{empty}", "config.variants is empty"),
+        ("glue --checkpoint=m", "finetune", "is a fine-tuning, .* needed is a protocol, .*=glue"),
+        ("finetune --checkpoint=m --task=t", "glue", "is a protocol, .* needed is a fine-tuning"),
+        ("pretrain", "finetune", "is a fine-tuning, .* needed is a pre-training, .*=tupe_r"),
+        ("bench step", "ablations/positions", "is a study, .* needed is a pre-training"),
+    ],
+)
+def test_a_config_of_another_command_is_told(command, spec, words, tmp_path, capsys):
+    empty = tmp_path / "empty.py"
+    empty.write_text("from ml_collections import ConfigDict as get_config\n")
+    code = cli.main([*command.split(), f"--config={spec.format(empty=empty)}"])
+    assert code == cli.USER_ERROR_EXIT_CODE
+    error = capsys.readouterr().err
+    assert re.search(words, error)
+    assert error.count("\n") == 1
+
+
+def test_a_wrong_setting_on_the_command_line_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "tupe_jax", "pretrain", "--config.train.stepz=5"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == cli.USER_ERROR_EXIT_CODE
+    assert done.stderr.count("\n") == 1
+    assert "did you mean 'steps'" in done.stderr
+
+
+def test_an_unwritable_work_directory(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["pretrain", f"--workdir={tmp_path}/file/run"]) == cli.USER_ERROR_EXIT_CODE
+    assert "choose another --workdir" in capsys.readouterr().err
+
+
+def test_a_bucket_that_is_not_mounted_is_refused(capsys):
+    assert cli.main(["pretrain", "--workdir=gs://bucket/run"]) == cli.USER_ERROR_EXIT_CODE
+    assert "--workdir=gs://bucket/run" in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""SeqIO sources: every document once, in any number of shards; held-out ones apart."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import seqio
+import tensorflow_datasets as tfds
+
+from tests.data.small_corpus import documents
+from tupe_jax.data.pretraining.graph import elements
+from tupe_jax.data.pretraining.sources import Builtin, DocumentSource, TextFiles, Tfds, parse_source
+from tupe_jax.data.pretraining.splits import is_held_out
+from tupe_jax.utils.errors import UserError
+
+
+def read(source: DocumentSource, split: str, shards: int = 1) -> list[str]:
+    return [
+        document.decode()
+        for index in range(shards)
+        for document in elements(
+            source.get_dataset(split, shard_info=seqio.ShardInfo(index, shards))
+        )
+    ]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> list[str]:
+    """Write files of different kinds; return their documents."""
+    texts = [documents(300, seed) for seed in range(3)]
+    (tmp_path / "a.txt").write_text("\n\n".join(texts[0]))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("\n\n".join(texts[1]).encode()))
+    (tmp_path / "c.txt").write_text("\n\n\n".join(texts[2]) + "\n\n")
+    (tmp_path / "empty.txt").touch()
+    return [text for file_texts in texts for text in file_texts]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+def test_train_and_validation_are_all_documents_once(
+    tmp_path: Path, corpus: list[str], shards: int
+) -> None:
+    source = TextFiles(f"{tmp_path}/*.txt*", block_bytes=2_000)
+    train, validation = read(source, "train", shards), read(source, "validation", shards)
+    assert sorted(train + validation) == sorted(corpus)
+    assert validation
+    assert sorted(validation) == sorted(filter(is_held_out, corpus))
+
+
+def test_many_gzipped_files_are_not_divided(tmp_path: Path) -> None:
+    for seed in range(3):
+        content = gzip.compress("\n\n".join(documents(50, seed)).encode())
+        (tmp_path / f"{seed}.gz").write_bytes(content)
+    source = TextFiles(f"{tmp_path}/*.gz")
+    shards = [[d.decode() for d in elements(source.documents(index, 3))] for index in range(3)]
+    assert shards == [documents(50, seed) for seed in range(3)]
+
+
+def test_more_shards_than_the_corpus_can_give_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(UserError, match="2 shards, but it can be divided into at most 1"):
+        read(TextFiles(f"{tmp_path}/a.txt"), "train", shards=2)
+
+
+def test_a_split_that_is_not_there_is_an_error(tmp_path: Path, corpus: list[str]) -> None:
+    with pytest.raises(UserError, match="no split 'test'; there are train, validation"):
+        read(TextFiles(f"{tmp_path}/a.txt"), "test")
+
+
+def test_broken_utf8_comes_out_of_tensorflow_as_a_plain_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good\n\nb\xff\n")
+    with pytest.raises(UserError, match=r"a.txt, line 3: byte 0xff is not UTF-8.*delete the line$"):
+        read(TextFiles(f"{tmp_path}/a.txt"), "train")
+
+
+# --- TFDS: small data sets written in TFDS's own format ---------------------------------------
+
+ARTICLE = (
+    "\n_START_ARTICLE_\nAlan Turing\n_START_SECTION_\nLife\n_START_PARAGRAPH_\n"
+    "He was born in {}._NEWLINE_He ran.\n_START_SECTION_\nWork\n_START_PARAGRAPH_\nHe thought."
+)
+TFDS_CASES = [
+    (
+        "wiki40b/en",
+        lambda n: {"text": ARTICLE.format(n), "version_id": "1", "wikidata_id": "Q1"},
+        "He was born in {}.\nHe ran.\nHe thought.",
+    ),
+    (
+        "wikipedia/20230601.en",
+        lambda n: {"title": "T", "text": f"Line {n}.\n\nHistory\nMore.\n\nCategory:Things"},
+        "Line {}.\nHistory\nMore.",
+    ),
+    (
+        "c4/en",
+        lambda n: {
+            "text": f"Page {n}.\nSecond line.",
+            "content-length": "1",
+            "content-type": "text/plain",
+            "timestamp": "2019",
+            "url": "http://a.b",
+        },
+        "Page {}.\nSecond line.",
+    ),
+    ("lm1b", lambda n: {"text": f"One sentence , {n} ."}, "One sentence , {} ."),
+]
+
+
+@pytest.mark.parametrize(("name", "example", "document"), TFDS_CASES)
+def test_tfds_data_sets_become_documents_of_lines(
+    tmp_path: Path, name: str, example, document: str
+) -> None:
+    builder = tfds.builder(name, data_dir=tmp_path)  # the real one: its features and version
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=builder.name,
+        config=builder.builder_config.name if builder.builder_config else None,
+        version=builder.version,
+        features=builder.info.features,
+        split_datasets={"train": [(n, example(n)) for n in range(400)]},
+        data_dir=tmp_path,
+        disable_shuffling=True,
+    )
+    source = Tfds(name, data_dir=str(tmp_path))
+    expected = [document.format(n) for n in range(400)]
+    train = read(source, "train", shards=3)
+    assert sorted(train + read(source, "validation", shards=3)) == sorted(expected)
+    assert train == [text for text in expected if not is_held_out(text)]
+
+
+def test_a_short_tfds_name_stands_for_its_english_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    with pytest.raises(UserError, match=r"wikipedia/20230601.en is not in .*tfds build wikipedia"):
+        parse_source("wikipedia")
+
+
+# --- The built-in corpus ----------------------------------------------------------------------
+
+
+def test_the_built_in_corpus_is_a_function_of_its_seed() -> None:
+    texts = read(Builtin(40, seed=1), "train", shards=3)
+    assert texts == read(Builtin(40, seed=1), "train")
+    assert texts != read(Builtin(40, seed=2), "train")
+    assert all("\n" in text for text in texts)
+
+
+def test_an_unknown_source_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"no source 'books'; there are builtin.*text:GLOB.*lm1b"):
+        parse_source("books")

@@ -1,0 +1,184 @@
+"""A prepared folder says what it holds, and one that is not whole is refused by name."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tupe_jax.data.pretraining.token_shards import (
+    INDEX_FILE,
+    TOKENIZER_FILE,
+    Index,
+    Split,
+    check_tokenizer,
+    decode_row,
+    decode_rows,
+    dtype_name,
+    encode_row,
+    read_index,
+    require_vocabulary,
+    shard_file,
+    write_index,
+    write_shard,
+)
+from tupe_jax.utils.errors import UserError
+
+ROWS, LENGTH = 7, 8
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tokens = np.arange(ROWS * LENGTH).reshape(ROWS, LENGTH)
+    shards = (
+        write_shard(tmp_path / shard_file("train", 0, 2), tokens[:4], "uint16"),
+        write_shard(tmp_path / shard_file("train", 1, 2), tokens[4:], "uint16"),
+    )
+    split = Split(shards=shards, rows=ROWS, tokens=ROWS * LENGTH, documents=3)
+    write_index(tmp_path, Index("toy", "ab" * 32, 100, LENGTH, 0, {"train": split}))
+    return tmp_path
+
+
+@given(st.lists(st.integers(0, 2**16 - 1)))
+def test_a_row_survives_its_record(tokens: list[int]) -> None:
+    record = encode_row(tokens, "uint16")
+    assert len(record) == 2 * len(tokens)
+    assert decode_row(record, "uint16").tolist() == tokens
+
+
+def test_many_rows_decode_as_one_array_ready_for_the_device() -> None:
+    tokens = np.array([[1, 2, 70_000], [3, 4, 5]])
+    decoded = decode_rows([encode_row(row, "uint32") for row in tokens], "uint32", 3)
+    assert decoded.dtype == np.int32
+    assert (decoded == tokens).all()
+
+
+def test_records_are_little_endian() -> None:
+    assert encode_row([258], "uint16") == b"\x02\x01"
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**16]])
+def test_an_id_that_does_not_fit_is_not_wrapped(tokens: list[int]) -> None:
+    with pytest.raises(ValueError, match="do not fit uint16"):
+        encode_row(tokens, "uint16")
+
+
+def test_the_type_is_the_smallest_that_holds_the_vocabulary() -> None:
+    assert (dtype_name(2**16), dtype_name(2**16 + 1)) == ("uint16", "uint32")
+
+
+def test_the_index_reads_back_as_written(folder: Path) -> None:
+    index = read_index(folder)
+    assert (index.task, index.vocab_size, index.length, index.dtype) == (
+        "toy",
+        100,
+        LENGTH,
+        "uint16",
+    )
+    assert [shard.rows for shard in index.splits["train"].shards] == [4, 3]
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_a_folder_without_index_is_unfinished(folder: Path) -> None:
+    (folder / INDEX_FILE).unlink()
+    with pytest.raises(UserError, match=r"no index\.json.*tupe prepare"):
+        read_index(folder)
+    with pytest.raises(UserError, match="no such folder"):
+        read_index(folder / "elsewhere")
+
+
+def test_a_truncated_shard_is_named_with_both_sizes(folder: Path) -> None:
+    shard = folder / shard_file("train", 1, 2)
+    size = shard.stat().st_size
+    shard.write_bytes(shard.read_bytes()[:-10])
+    with pytest.raises(UserError, match=f"{shard.name}: {size - 10} bytes, but .* {size}"):
+        read_index(folder)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    shard = folder / shard_file("train", 0, 2)
+    shard.unlink()
+    with pytest.raises(UserError, match=shard.name):
+        read_index(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "format 2, but this version reads format 1"),
+        ({"dtype": "uint32"}, "uint32, but 100 pieces are stored as uint16"),
+        ({"splits": 3}, "not an index"),
+    ],
+)
+def test_an_index_that_makes_no_sense_is_refused(
+    folder: Path, change: dict[str, object], message: str
+) -> None:
+    path = folder / INDEX_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=message):
+        read_index(folder)
+
+
+def test_counts_that_disagree_are_both_named(folder: Path) -> None:
+    path = folder / INDEX_FILE
+    content = json.loads(path.read_text())
+    content["splits"]["train"]["rows"] = 8
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="claims 8 rows, its shards 7"):
+        read_index(folder)
+
+
+@pytest.mark.parametrize("text", ["", '{"format": 1}', "[]"])
+def test_a_broken_index_is_named(folder: Path, text: str) -> None:
+    (folder / INDEX_FILE).write_text(text)
+    with pytest.raises(UserError, match=INDEX_FILE):
+        read_index(folder)
+
+
+def test_an_index_of_an_older_version_is_read(folder: Path) -> None:
+    """It names neither a tokenizer nor a packing."""
+    path = folder / INDEX_FILE
+    content = json.loads(path.read_text())
+    del content["tokenizer"], content["packing"]
+    path.write_text(json.dumps(content))
+    index = read_index(folder)
+    assert (index.tokenizer, index.packing) == (None, "stream")
+    check_tokenizer(folder, index)
+
+
+def test_a_packing_of_a_newer_version_is_refused(folder: Path) -> None:
+    path = folder / INDEX_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"packing": "origami"}))
+    with pytest.raises(UserError, match="packing 'origami'"):
+        read_index(folder)
+
+
+def test_a_tokenizer_that_is_missing_or_another_is_named(folder: Path) -> None:
+    sha256 = hashlib.sha256(b"the tokenizer").hexdigest()
+    index = replace(read_index(folder), tokenizer=TOKENIZER_FILE, vocabulary_sha256=sha256)
+    path = folder / TOKENIZER_FILE
+    with pytest.raises(UserError, match=f"{TOKENIZER_FILE}: cannot read"):
+        check_tokenizer(folder, index)
+    path.write_bytes(b"another")
+    with pytest.raises(UserError, match=f"{TOKENIZER_FILE}.*{sha256[:12]}"):
+        check_tokenizer(folder, index)
+    path.write_bytes(b"the tokenizer")
+    check_tokenizer(folder, index)
+
+
+def test_another_vocabulary_is_refused(folder: Path) -> None:
+    index = read_index(folder)
+    require_vocabulary(folder, index, "ab" * 32)
+    with pytest.raises(UserError, match=r"abababababab.*cdcdcdcdcdcd"):
+        require_vocabulary(folder, index, "cd" * 32)
+
+
+def test_a_failing_source_leaves_no_shard(tmp_path: Path) -> None:
+    path = tmp_path / shard_file("train", 0, 1)
+    with pytest.raises(ValueError, match="do not fit"):
+        write_shard(path, [[1], [-1]], "uint16")
+    assert not path.exists()

@@ -1,0 +1,197 @@
+"""How a process learns its place among others."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jax._src.clusters import cloud_tpu_cluster
+
+from tests.distributed.ports import free_port
+from tupe_jax.distributed.initialize import Wish, find_place
+from tupe_jax.distributed.rendezvous import Place, meet
+from tupe_jax.run.preemption import STOPPED_EXIT_CODE
+from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
+
+ROOT = Path(__file__).parents[2]
+
+SLURM = {
+    "SLURM_JOB_ID": "1000",
+    "SLURM_STEP_NODELIST": "node[003-006]",
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+}
+
+OPEN_MPI = {
+    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_RANK": "2",
+}
+GKE = {
+    "TPU_WORKER_HOSTNAMES": "localhost,worker-1",
+    "TPU_WORKER_ID": "1",
+    "MEGASCALE_COORDINATOR_ADDRESS": "",
+    "MEGASCALE_NUM_SLICES": "1",
+    "MEGASCALE_SLICE_ID": "0",
+}
+VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in (*VARIABLES, *SLURM, *OPEN_MPI, *GKE):
+        monkeypatch.delenv(name, raising=False)
+    return lambda **values: [monkeypatch.setenv(name, value) for name, value in values.items()]
+
+
+def test_alone_when_nobody_says_otherwise(environment):
+    assert find_place(Wish(), 1.0) is None
+    assert find_place(Wish("host:1", 1, 0), 1.0) is None
+
+
+def test_flags_come_before_variables(environment):
+    environment(JAX_COORDINATOR_ADDRESS="a:1", JAX_NUM_PROCESSES="8", JAX_PROCESS_ID="5")
+    assert find_place(Wish(), 1.0) == Place("a:1", 8, 5)
+    assert find_place(Wish("b:2", None, 0), 1.0) == Place("b:2", 8, 0)
+
+
+def test_slurm_tells_through_jax(environment):
+    environment(**SLURM)
+    place = find_place(Wish(), 1.0)
+    assert (place.host, place.count, place.index, place.cluster) == ("node003", 4, 2, "slurm")
+    environment(SLURM_NTASKS="1", SLURM_PROCID="0")
+    assert find_place(Wish(), 1.0) is None
+
+
+def test_open_mpi_tells_through_jax(environment):
+    environment(**OPEN_MPI)
+    place = find_place(Wish(), 1.0)
+    assert (place.host, place.count, place.index, place.cluster) == ("10.96.0.1", 4, 2, "ompi")
+
+
+def test_gke_tells_through_jax(environment, monkeypatch):
+    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
+    environment(**GKE)
+    place = find_place(Wish(), 1.0)
+    assert (place.host, place.count, place.index, place.cluster) == ("localhost", 2, 1, "gketpu")
+    assert place.expected_hosts == ("localhost", "worker-1")
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        (Wish("host:1", 4), ["--process or JAX_PROCESS_ID", "needs"]),
+        (Wish(process=1), ["--coordinator", "--processes"]),
+        (Wish("host", 4, 1), ["'host' is not host:port"]),
+        (Wish("host:99999", 4, 1), ["'host:99999' is not host:port"]),
+        (Wish("host:1", 0, 0), ["--processes=0: a run has at least one"]),
+        (Wish("host:1", 4, 4), ["no process 4 among 4", "0 to 3"]),
+    ],
+)
+def test_half_a_place_is_refused(wish, words, environment):
+    with pytest.raises(UserError) as error:
+        find_place(wish, 1.0)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_variable_that_is_no_number(environment):
+    environment(JAX_NUM_PROCESSES="many")
+    with pytest.raises(UserError, match="JAX_NUM_PROCESSES='many'"):
+        find_place(Wish(), 1.0)
+
+
+def python(program, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+INTERRUPTED_TWICE = """
+import os, socket, sys, threading
+from tupe_jax.distributed.rendezvous import Connection
+from tupe_jax.distributed.process_group import Processes
+from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+
+def send_signal():
+    os.kill(os.getpid(), int(sys.argv[1]))
+
+other = socket.create_server(("localhost", 0))
+connection = Connection(socket.create_connection(other.getsockname()))
+with StopSignal(), Processes(0, ("a", "b"), {1: connection}) as processes:
+    try:
+        send_signal()
+    except StopBeforeTraining:
+        threading.Timer(0.1, send_signal).start()  # while the others are told
+        processes.abandon("was asked to stop", STOPPED_EXIT_CODE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, STOPPED_EXIT_CODE), (signal.SIGINT, 1)]
+)
+def test_a_second_signal_before_training_does_not_keep_a_process_from_ending(number, code):
+    with python(INTERRUPTED_TWICE, str(int(number))) as process:
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == code, errors
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+
+
+STOPPED_WHILE_JAX_STARTS = """
+import os, signal, sys
+import jax
+from tupe_jax.cli import main
+
+# As if the signal had come while JAX's start waits in native code, which delays its handler.
+jax.distributed.initialize = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(main(["pretrain", "--processes=2", "--process=0", *sys.argv[1:]]))
+"""
+
+
+def test_a_signal_while_jax_starts_is_told_to_the_others(tmp_path):
+    coordinator = f"localhost:{free_port()}"
+    arguments = (f"--coordinator={coordinator}", f"--workdir={tmp_path}")
+    with python(STOPPED_WHILE_JAX_STARTS, *arguments) as process:
+        try:
+            met = meet(Place(coordinator, 2, 1), 60.0, print)
+            news = met.connections[0].receive(timeout=60.0)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == STOPPED_EXIT_CODE, errors
+    assert news["code"] == STOPPED_EXIT_CODE
+    assert "process 0 (" in news["failed"]
+    assert "was asked to stop before training began" in news["failed"]
+
+
+FAILS = """
+import socket, sys
+from tupe_jax.utils.errors import UserError
+from tupe_jax.distributed.rendezvous import Connection
+from tupe_jax.distributed.process_group import Processes
+
+other = socket.create_server(("localhost", 0))
+connection = Connection(socket.create_connection(other.getsockname()))
+with Processes(0, ("a", "b"), {1: connection}):
+    sys.stdin.read()
+    raise UserError("wrong")
+"""
+
+
+def test_a_log_that_nobody_reads_any_more_does_not_keep_a_process_from_ending():
+    program = [sys.executable, "-c", FAILS]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, env=environment, **pipes) as process:
+        process.stderr.close()
+        process.stdin.close()
+        assert process.wait(timeout=60) == USER_ERROR_EXIT_CODE

@@ -1,0 +1,60 @@
+"""Whatever stands in a `config.json`: settings of ours, or one line that names what is odd."""
+
+import pytest
+
+from tests.interop.hugging_face import public_encoders as public
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.interop.hugging_face.settings import CONFIGS, Found, Settings, model_config
+from tupe_jax.utils.errors import UserError
+
+FOUND = Found(pooler=True, masked_word_head=True, sep_id=3)
+ODD = [0, -1, -7, 1.5, "", "many", True, None, [], [1], {}, {"a": 1}, float("nan"), float("inf")]
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+SIZES_OF_XLNET = ("vocab_size", "d_model", "n_layer", "n_head")
+
+
+def config_of(kind, changes):
+    """`changes` without a value are of settings that the file does not have."""
+    _, config = public.MODELS[kind]
+    values = {**config.to_dict(), **changes}
+    known = {name: value for name, value in values.items() if value is not ...}
+    return model_config(kind, Settings(known, "config.json"), FOUND)
+
+
+def complaint_about(kind, changes):
+    try:
+        assert isinstance(config_of(kind, changes), ModelConfig)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_no_value_of_any_setting_gives_more_than_a_line(kind):
+    names = public.MODELS[kind][1].to_dict()
+    found = [complaint_about(kind, {name: value}) for name in names for value in (*ODD, ...)]
+    complaints = [text for text in found if text is not None]
+    assert len(complaints) > 100
+    for text in complaints:
+        assert text.startswith("config.json")
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "many", True, None, ...])
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_sizes_that_are_none_are_refused_by_the_name_they_have_there(kind, value):
+    for name in SIZES_OF_XLNET if kind == "xlnet" else SIZES:
+        with pytest.raises(UserError, match=rf"^config\.json.*{name}"):
+            config_of(kind, {name: value})
+
+
+@pytest.mark.parametrize(("name", "same"), [("embedding_size", 32), ("attention_head_size", 8)])
+def test_a_size_of_deberta_s_that_follows_from_others_may_be_said_but_not_changed(name, same):
+    assert config_of("deberta-v2", {name: same}) == config_of("deberta-v2", {name: ...})
+    with pytest.raises(UserError, match=f"{name}=16 is not supported, only {same}"):
+        config_of("deberta-v2", {name: 16})
+
+
+def test_sizes_that_do_not_go_together_are_named_with_their_file():
+    with pytest.raises(UserError, match=r"^config\.json: model\.hidden_size=32 is not divisible"):
+        config_of("bert", {"num_attention_heads": 5})

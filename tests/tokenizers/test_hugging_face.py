@@ -1,0 +1,223 @@
+"""Texts are cut into the pieces that `transformers` cuts them into, whatever files there are."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers
+import transformers
+
+from tupe_jax.data.labelled.encode import join
+from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_vocabulary
+from tupe_jax.model.segments import segment_BxS
+from tupe_jax.utils.errors import UserError
+
+SIZE = 1000
+AWKWARD = [
+    "",
+    " ",
+    "The quick brown fox's jump, over 3.14 lazy dogs!",
+    "Ein Café in Zürich, naïve façade; Ångström, İstanbul",
+    "e\u0301 versus \u00e9, \ufb01ne \u2160\u00bd\uff21",
+    "\U0001f600 emoji \U0001f469\u200d\U0001f680 and \u2603\ufe0f",
+    "漢字とかな 한국어 中文abc",
+    "a" * 300 + " supercalifragilisticexpialidocious",
+    "tabs\tand\nnewlines \r\n  and   spaces ",
+    "zero\u200bwidth \x00null\ufffd \u00a0hard\u3000space",
+    "don't `quote' ``this'' [MASK] [SEP] <mask> </s> [unused3]",
+    "https://example.org/a_b?c=d&e=%20 user@example.org #tag $5.00",
+]
+CORPUS = [*AWKWARD[2:], "the quick brown fox jumps over the lazy dog " * 3]
+
+
+def wordpiece(folder, special):
+    words = sorted({word for text in CORPUS for word in text.lower().split()})[::2]
+    letters = sorted({letter for text in CORPUS for letter in text.lower() if letter.isprintable()})
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *words]
+    (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in dict.fromkeys(pieces)))
+
+
+def byte_level_bpe(folder, special):
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(CORPUS, vocab_size=400, special_tokens=special)
+    tokenizer.save_model(str(folder))
+
+
+def unigram(folder, special):
+    pad, cls, sep, mask, unk = special
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        vocab_size=170,
+        hard_vocab_limit=False,
+        pad_id=0,
+        pad_piece=pad,
+        unk_id=1,
+        unk_piece=unk,
+        bos_id=2,
+        bos_piece=cls,
+        eos_id=3,
+        eos_piece=sep,
+        control_symbols=[mask, "<s>", "</s>", "<eop>", "<eod>"],
+        minloglevel=2,
+    )
+    name = "spm.model" if "deberta" in folder.name else "spiece.model"
+    (folder / name).write_bytes(model.getvalue())
+
+
+FILES = {
+    "bert": (wordpiece, transformers.BertTokenizer),
+    "mpnet": (wordpiece, transformers.MPNetTokenizer),
+    "roberta": (byte_level_bpe, transformers.RobertaTokenizer),
+    "deberta": (byte_level_bpe, transformers.DebertaTokenizer),
+    "albert": (unigram, transformers.AlbertTokenizer),
+    "xlnet": (unigram, transformers.XLNetTokenizer),
+    "deberta-v2": (unigram, transformers.DebertaV2Tokenizer),
+}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def folder(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    make, _ = FILES[request.param]
+    kind = KINDS[request.param]
+    make(folder, [kind.pad, kind.cls, kind.sep, kind.mask, kind.unk])
+    return folder, request.param
+
+
+def assert_same_pieces(ours, theirs):
+    for text in AWKWARD:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
+    special = ours.special
+    assert set(special.ids) <= set(theirs.all_special_ids)
+    assert (special.pad_id, special.cls_id) == (theirs.pad_token_id, theirs.cls_token_id)
+    assert (special.sep_id, special.mask_id) == (theirs.sep_token_id, theirs.mask_token_id)
+
+
+def test_the_files_of_a_vocabulary(folder):
+    path, kind = folder
+    theirs = FILES[kind][1].from_pretrained(path)
+    assert_same_pieces(read_vocabulary(path, kind, SIZE), theirs)
+
+
+def test_a_saved_tokenizer(folder, tmp_path):
+    path, kind = folder
+    theirs = FILES[kind][1].from_pretrained(path)
+    theirs.save_pretrained(tmp_path)
+    assert (tmp_path / "tokenizer.json").exists()
+    assert_same_pieces(read_vocabulary(tmp_path, kind, SIZE), theirs)
+
+
+def test_rows_of_one_text_and_of_two_are_the_tokenizer_s_own(folder):
+    path, kind = folder
+    ours, theirs = read_vocabulary(path, kind, SIZE), FILES[kind][1].from_pretrained(path)
+    for texts in ([AWKWARD[2]], AWKWARD[2:4]):
+        pieces = [ours.encode(text) for text in texts]
+        row = join(ours, pieces[0], pieces[1] if len(pieces) == 2 else None, SIZE)
+        wanted = theirs(*texts, return_token_type_ids=True)
+        if kind == "deberta" and len(texts) == 2:
+            # Version 5 of transformers doubles the first [SEP]. The model was trained with one, and
+            # version 4 has one.
+            wanted["input_ids"].remove(ours.special.sep_id)
+        assert row == wanted["input_ids"]
+        if kind in ("roberta", "mpnet", "deberta"):  # their models have one segment, or none
+            continue
+        segments = np.asarray(segment_BxS(np.array([row]), ours.special.sep_id))[0]
+        types = np.array(wanted["token_type_ids"])
+        if kind == "xlnet":  # to which it counts only whether two tokens are of one segment
+            segments, types = segments[:, None] == segments, types[:, None] == types
+        np.testing.assert_array_equal(segments, types)
+
+
+def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
+    folder = tmp_path / "deberta-v2"
+    folder.mkdir()
+    unigram(folder, ["[PAD]", "[CLS]", "[SEP]", "<other>", "[UNK]"])
+    ours = read_vocabulary(folder, "deberta-v2", SIZE)
+    assert_same_pieces(ours, transformers.DebertaV2Tokenizer.from_pretrained(folder))
+
+
+def test_a_special_piece_that_is_not_there_is_not_made_up(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    with pytest.raises(UserError, match=r"its tokenizer has no mask piece '\[MASK\]'"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+
+
+BERT = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+
+
+def written(folder, **files):
+    """A WordPiece vocabulary with other files beside it, by their names without `.json`."""
+    wordpiece(folder, BERT)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_two_files_that_disagree_on_capitals_are_refused(tmp_path):
+    theirs = transformers.BertTokenizer.from_pretrained(written(tmp_path))
+    theirs.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"]
+    written(tmp_path, tokenizer_config={**settings, "do_lower_case": False})
+    with pytest.raises(UserError, match=r"tokenizer\.json lowers .* do_lower_case is False; make"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+    del settings["do_lower_case"]
+    written(tmp_path, tokenizer_config={**settings, "tokenizer_class": "DebertaV2Tokenizer"})
+    with pytest.raises(UserError, match="do_lower_case is False where nothing is said"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}
+    written(tmp_path, tokenizer_config=settings)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert_same_pieces(read_vocabulary(tmp_path, "bert", SIZE), theirs)
+
+
+def added_in_either_way(number):
+    properties = {"lstrip": False, "rstrip": False, "single_word": False}
+    token = {"content": "<ent>", "normalized": False, "special": True, **properties}
+    return (
+        {"added_tokens": {"<ent>": number}},
+        {"tokenizer_config": {"added_tokens_decoder": {str(number): token}}},
+    )
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_pieces_that_were_added_to_a_vocabulary(tmp_path, way):
+    wordpiece(tmp_path, BERT)
+    size = len((tmp_path / "vocab.txt").read_text().splitlines())
+    written(tmp_path, **added_in_either_way(size)[way])
+    ours = read_vocabulary(tmp_path, "bert", SIZE)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    text = "the <ent> fox<ent>"
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
+    assert ours.encode(text).count(size) == 2
+    written(tmp_path, **added_in_either_way(size + 7)[way])
+    with pytest.raises(UserError, match=rf"'<ent>' should have number {size + 7}, but has {size}"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+
+
+@pytest.mark.parametrize("content", [["<ent>"], {"0": "<ent>"}, {"x": {"content": "a"}}])
+def test_added_pieces_that_are_something_else_are_named(tmp_path, content):
+    written(tmp_path, tokenizer_config={"added_tokens_decoder": content})
+    with pytest.raises(UserError, match=r"should give added pieces by number"):
+        read_vocabulary(tmp_path, "bert", SIZE)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config", "config"])
+@pytest.mark.parametrize("model_type", ["roberta", "deberta-v2"])
+def test_a_model_with_the_tokenizer_of_another_type(tmp_path, model_type, file):
+    written(tmp_path, **{file: {"tokenizer_class": "BertTokenizerFast"}})
+    ours = read_vocabulary(tmp_path, model_type, SIZE)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    assert_same_pieces(ours, theirs)
+    pair = [ours.encode(text) for text in AWKWARD[2:4]]
+    assert join(ours, *pair, SIZE) == theirs(*AWKWARD[2:4])["input_ids"]
+
+
+def test_a_tokenizer_that_nobody_knows_is_refused(tmp_path):
+    written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
+    with pytest.raises(UserError, match="is a BertJapaneseTokenizer, which is not supported"):
+        read_vocabulary(tmp_path, "bert", SIZE)

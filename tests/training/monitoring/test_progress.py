@@ -1,0 +1,77 @@
+"""A bar on a terminal, plain lines elsewhere."""
+
+import io
+
+import pytest
+
+from tupe_jax.training.monitoring.progress import Progress, quantity_text, time_text
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def run(stream):
+    """100 steps from step 20; 1 s each after the first 20, which take a minute."""
+    clock = Clock()
+    progress = Progress(100, start=20, stream=stream, clock=clock)
+    progress.status("compiling")
+    clock.now += 60
+    for step in range(21, 41):
+        progress.advance(step)
+    progress.report(40, loss=5.4321, tokens_per_second=31234.0)
+    progress.say("step 41 skipped: the loss is not finite")
+    clock.now += 20
+    progress.report(60, loss=4.5, tokens_per_second=32000.0)
+    progress.close()
+    return stream.getvalue()
+
+
+def test_plain_lines_where_nobody_watches():
+    assert run(io.StringIO()).splitlines() == [
+        "compiling",
+        "step 40/100 · loss 5.432 · 31.2 k tokens/s · 3:00 left",
+        "step 41 skipped: the loss is not finite",
+        "step 60/100 · loss 4.500 · 32.0 k tokens/s · 1:20 left",
+    ]
+
+
+def test_one_bar_on_a_terminal_with_messages_above_it():
+    shown = run(Terminal())
+    assert "20/100 compiling" in shown
+    assert "40/100 compiling" not in shown
+    assert "40/100 loss 5.432 · 31.2 k tokens/s · 3:00 left" in shown
+    message = "step 41 skipped: the loss is not finite\n"
+    # The bar is wiped, the message takes its line, and the bar is drawn again below.
+    before, after = shown.split(message)
+    assert before.endswith("\r")
+    assert "40/100" in after
+    assert "60/100" in after
+    assert shown.count("\n") == 2  # after the message and at the end
+    assert shown.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (67.4, "1:07"), (8100, "2:15:00"), (180000, "2 d 02 h")],
+)
+def test_time_left(seconds, text):
+    assert time_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(7.2, "7"), (950, "950"), (999.6, "1.00 k"), (31234, "31.2 k"), (131072, "131 k"),
+     (4.05e6, "4.05 M"), (2e9, "2.00 G")],
+)  # fmt: skip
+def test_three_figures(number, text):
+    assert quantity_text(number) == text

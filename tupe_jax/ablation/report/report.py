@@ -1,0 +1,177 @@
+"""A study as one HTML page: what was run, its table, its plots, and how far each can be trusted."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from tupe_jax.ablation.collect import Collected
+from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.finished import Finished
+from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.report.html import (
+    Content,
+    Html,
+    Section,
+    element,
+    facts,
+    folded,
+    from_markdown,
+    page,
+    table,
+)
+from tupe_jax.ablation.report.order import minimal_pairs, probes
+from tupe_jax.ablation.report.positions import attention, structure_and_scores
+from tupe_jax.ablation.report.training import convergence, losses
+from tupe_jax.ablation.table import markdown
+from tupe_jax.ablation.work_plan import Unit
+
+_MOST_LISTED = 12
+
+
+def html_report(collected: Collected, command: str) -> str:
+    """The whole page; what a study has not measured is left out, what is unfinished is said."""
+    config = collected.config
+    finished = Finished.of(collected)
+    sections = [
+        _what_was_run(config, command),
+        Section("table", "Table", [from_markdown(markdown(collected))]),
+        *losses(finished),
+        *convergence(collected),
+        *attention(finished),
+        *structure_and_scores(finished),
+        *probes(finished),
+        *minimal_pairs(finished),
+    ]
+    variants, seeds = len(config.variants), len(config.seeds)
+    title = f"{variants} positional encodings, {seeds} seed{'s' * (seeds > 1)}"
+    return page(title, _in_short(config), list(_warnings(collected)), sections)
+
+
+def _in_short(config: AblationConfig) -> str:
+    train, data = config.pretrain.train, config.pretrain.data
+    tokens = train.steps * train.batch_size * data.length
+    tasks = config.downstream.tasks
+    then = f", then fine-tuned on {_listed(tasks)}" if tasks else ", not fine-tuned"
+    return (
+        f"Each pre-trained for {train.steps:,} steps, {_short_number(tokens)} tokens, on "
+        f"{data.task}{then}."
+    )
+
+
+def _warnings(collected: Collected) -> Iterator[Html]:
+    missing = collected.missing
+    if missing:
+        listed = [element("li", _unit(unit)) for unit in missing[:_MOST_LISTED]]
+        if len(missing) > _MOST_LISTED:
+            listed.append(element("li", f"and {len(missing) - _MOST_LISTED} more"))
+        yield element(
+            "div",
+            element("b", f"Not finished, runs still to come: {len(missing)}. "),
+            "All below is of the runs that are there; the same command goes on.",
+            element("ul", *listed),
+            css="note",
+        )
+    diverged = [r for runs in collected.runs.values() for r in runs.values() if r.diverged]
+    if diverged:
+        yield element(
+            "div",
+            element("b", f"Diverged: {len(diverged)}. "),
+            "In no plot; the table says inf, and in comparisons of steps they never reach a goal.",
+            element("ul", *(element("li", _run(record)) for record in diverged)),
+            css="note",
+        )
+
+
+def _unit(unit: Unit) -> str:
+    rate = "" if unit.learning_rate is None else f", learning rate {unit.learning_rate:g} (tuning)"
+    return f"{unit.variant}, seed {unit.seed}{rate}"
+
+
+def _run(record: RunRecord) -> str:
+    return f"{record.variant}, seed {record.seed}, learning rate {record.learning_rate:g}"
+
+
+def _what_was_run(config: AblationConfig, command: str) -> Section:
+    everything = json.dumps(asdict(config), indent=1, default=str)
+    return Section(
+        "run",
+        "What was run",
+        [
+            element("pre", element("code", command), css="wrapped"),
+            facts(_settings(config)),
+            _variants(config),
+            folded("All settings", element("pre", element("code", everything))),
+        ],
+    )
+
+
+def _settings(config: AblationConfig) -> Iterator[tuple[str, Content]]:
+    model, data, train = config.pretrain.model, config.pretrain.data, config.pretrain.train
+    yield (
+        "model",
+        f"{model.num_layers} layers, {model.hidden_size} wide, {model.num_heads} heads, "
+        f"{model.vocab_size:,} word pieces",
+    )
+    yield "text", data.task
+    yield (
+        "pre-training",
+        f"{train.steps:,} steps of {train.batch_size} rows of {data.length} tokens; validated "
+        f"every {config.pretrain.eval.every} steps",
+    )
+    rates = _listed([f"{rate:g}" for rate in config.learning_rates])
+    tuned = len(config.learning_rates) > 1
+    yield (
+        "learning rate",
+        f"for each variant the best of {rates}, by the final validation loss of seed "
+        f"{config.seeds[0]}"
+        if tuned
+        else f"{rates} for all, not tuned: a variant that would do better with another is at a "
+        "disadvantage",
+    )
+    yield "seeds", _listed(config.seeds)
+    downstream = config.downstream
+    if downstream.tasks:
+        yield (
+            "fine-tuning",
+            f"{_listed(downstream.tasks)}; learning rates "
+            f"{_listed([f'{rate:g}' for rate in downstream.learning_rates])}, "
+            f"{len(downstream.seeds)} of its own seeds each: the best rate by its median",
+        )
+    yield (
+        "measured",
+        f"attention among identical words, n = {config.measure.length} positions, the mean over "
+        f"{config.measure.words} words",
+    )
+
+
+def _variants(config: AblationConfig) -> Html:
+    rows = []
+    for variant in config.variants:
+        position = run_config(
+            config, variant, config.seeds[0], config.learning_rates[0]
+        ).model.position
+        others = ", ".join(f"{name}={value}" for name, value in variant.settings.items())
+        rows.append(
+            [
+                variant.name,
+                position.absolute,
+                position.relative,
+                "untied" if position.untie_cls else "tied",
+                others,
+            ]
+        )
+    header = ["variant", "absolute", "relative", "[CLS]", "more settings"]
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return table(header, rows, of_words=True)
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _short_number(count: int) -> str:
+    for size, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {name}"
+    return str(count)

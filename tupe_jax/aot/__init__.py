@@ -1,0 +1,1 @@
+"""Ahead-of-time compilation for a TPU or GPU target, on a machine that has none."""

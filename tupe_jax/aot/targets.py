@@ -1,0 +1,106 @@
+"""Hardware that need not be here: devices to compile for, from a name such as `v5e:16x16`."""
+
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from tupe_jax.aot.gpu_description import target_config
+from tupe_jax.config.validation import one_of
+from tupe_jax.distributed.hardware import CHIPS, Chip
+from tupe_jax.utils.errors import UserError
+
+# Without these libtpu asks the network where it runs, allows one process per machine to use it, and
+# writes log files.
+_LIBTPU_ENVIRONMENT: Mapping[str, str] = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_LOG_DIR": "disabled",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+
+# JAX takes this share of a GPU's memory unless the environment says otherwise.
+_GPU_MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_GPU_MEMORY_DEFAULT = 0.75
+
+
+@dataclass(frozen=True)
+class Target:
+    """A slice of TPUs (its torus), or hosts with GPUs."""
+
+    name: str
+    chip_name: str
+    shape: tuple[int, ...]
+    """TPU chips along each axis; hosts, GPUs per host."""
+
+    @property
+    def chip(self) -> Chip:
+        """What one device can do."""
+        chip = CHIPS[self.chip_name]
+        if chip.platform == "tpu":
+            return chip
+        share = float(os.environ.get(_GPU_MEMORY_VARIABLE, _GPU_MEMORY_DEFAULT))
+        return dataclasses.replace(chip, memory=int(share * chip.memory))
+
+    def devices(self, slices: int = 1) -> list[Any]:
+        """Devices that can be compiled for, of so many slices of TPUs."""
+        return self._gpus() if self.chip.platform == "gpu" else self._tpus(slices)
+
+    def _tpus(self, slices: int) -> list[Any]:
+        _require("libtpu", "tpu", self.name)
+        for name, value in _LIBTPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # Usually 2 x 2 chips have a host; a smaller slice has one for itself.
+        per_host = (*(math.gcd(2, size) for size in self.shape[:2]), 1)
+        try:
+            return topologies.get_topology_desc(
+                platform="tpu",
+                topology_name=f"{self.chip_name}:{'x'.join(map(str, self.shape))}",
+                chips_per_host_bounds=per_host,
+                num_slices=slices,
+                # Both cores of a v4 chip are one device, as they are on real ones.
+                **({"chip_config_name": "megacore"} if self.chip_name == "v4" else {}),
+            ).devices
+        except jax.errors.JaxRuntimeError as error:
+            raise UserError(f"--target={self.name}: {str(error).splitlines()[0]}") from error
+
+    def _gpus(self) -> list[Any]:
+        _require("jax_cuda12_plugin", "cuda", self.name)
+        hosts, per_host = self.shape
+        return topologies.get_topology_desc(
+            platform="cuda",
+            topology_name=self.chip_name,
+            topology=f"{hosts}x1x{per_host}",
+            target_config=target_config(self.chip_name),
+        ).devices
+
+
+def parse_target(name: str) -> Target:
+    """`v5e:16x16`, `v5p:4x4x4`, `h100:8` or `h100:2x8` (hosts x GPUs)."""
+    chip_name, _, size = name.partition(":")
+    chip = CHIPS[one_of(chip_name, CHIPS, "target")]
+    axes = {"v5e": (2,), "v6e": (2,)}.get(chip_name, (3,) if chip.platform == "tpu" else (1, 2))
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size) or size.count("x") + 1 not in axes:
+        example = {2: "16x16", 3: "4x4x4"}.get(axes[0], "8 (one host) or :2x8 (hosts x GPUs)")
+        raise UserError(f"--target={name}: write {chip_name}:{example}")
+    shape = tuple(map(int, size.split("x")))
+    if chip.platform == "gpu" and len(shape) == 1:
+        shape = (1, *shape)
+    return Target(name, chip_name, shape)
+
+
+def _require(package: str, extra: str, target: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UserError(
+            f"--target={target} needs the compiler in the extra {extra!r}: "
+            f"pip install 'tupe_jax[{extra}]'"
+        )

@@ -1,0 +1,279 @@
+"""One checkpoint directory: what is in it, and how to read it without trusting it.
+
+    state/        every array of the train state by its name (Orbax, OCDBT)
+    about/        JSON: step, config, data position, validation loss, and of each array its shape,
+                  type and fingerprint; with a checksum of itself
+    vocabulary/   JSON: the vocabulary file, base64
+
+Two things can be wrong with it, and they are kept apart. It can be damaged: the checksums, which
+cover everything that a run goes on from, do not fit (`DamagedError`; an older checkpoint may do).
+Or it is whole but of another model: a `UserError` that names the array, never a reason to fall
+back.
+"""
+
+import base64
+import errno
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from tupe_jax.checkpointing.checksum import fingerprints
+from tupe_jax.utils.errors import StartAgainError, UserError
+
+FORMAT = 1
+Json = dict[str, Any]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# What tensorstore says first when the storage, and not the file, is the problem.
+STORAGE_TROUBLE = (
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "RESOURCE_EXHAUSTED",
+    "ABORTED",
+    "CANCELLED",
+)
+# What the system said to tensorstore; of these, that there is no such file is damage.
+_SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")
+_GONE = {errno.ENOENT, errno.ENOTDIR}
+
+
+class DamagedError(Exception):
+    """The checkpoint is not what was once written; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class ArrayFacts:
+    """What is known of a saved array without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    fingerprint: int
+
+    def __str__(self) -> str:
+        return f"{list(self.shape)} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class About:
+    """The small things of a checkpoint, and what its large ones must look like."""
+
+    step: int
+    config: Json
+    data: Json
+    valid_loss: float | None
+    vocabulary_sha256: str
+    arrays: dict[str, ArrayFacts]
+
+
+def handlers() -> dict[str, ocp.CheckpointHandler]:
+    """Orbax's handler of each item."""
+    return {
+        "state": ocp.PyTreeCheckpointHandler(),
+        "about": ocp.JsonCheckpointHandler("about.json"),
+        "vocabulary": ocp.JsonCheckpointHandler("vocabulary.json"),
+    }
+
+
+# ------------------------------------------------------------------------------------------- saving
+
+
+def contents(
+    step: int, state: Any, data: Json, config: Json, vocabulary: bytes, valid_loss: float | None
+) -> ocp.args.Composite:
+    """What Orbax is to write."""
+    arrays = arrays_by_name(state)
+    marks = fingerprints(arrays)
+    about = About(
+        step=step,
+        config=config,
+        data=data,
+        valid_loss=valid_loss,
+        vocabulary_sha256=hashlib.sha256(vocabulary).hexdigest(),
+        arrays={
+            name: ArrayFacts(array.shape, str(array.dtype), marks[name])
+            for name, array in arrays.items()
+        },
+    )
+    # Through JSON and back: what is checksummed is what a reader will see (tuples become lists).
+    plain = json.loads(json.dumps({"format": FORMAT, **asdict(about)}))
+    return ocp.args.Composite(
+        state=ocp.args.PyTreeSave(arrays),
+        about=ocp.args.JsonSave({**plain, "sha256": _checksum(plain)}),
+        vocabulary=ocp.args.JsonSave({"base64": base64.b64encode(vocabulary).decode()}),
+    )
+
+
+def arrays_by_name(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree: `params.encoder.layers.mlp_in.kernel`, `opt_state.0.count`, ..."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    # A Flax variable is a node with one child, `value`; nobody wants to read that in every name.
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value"): leaf
+        for path, leaf in leaves
+    }
+    if len(named) != len(leaves):
+        raise ValueError("two arrays of the state have the same name")
+    return named
+
+
+def _checksum(about: Json) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def read_about(directory: epath.Path) -> About:
+    with _damage_if_unreadable(directory):
+        written = dict(handlers()["about"].restore(directory / "about"))
+        checksum = written.pop("sha256", None)
+        if checksum != _checksum(written):
+            raise DamagedError("about.json does not fit its checksum")
+    if written["format"] != FORMAT:
+        raise UserError(
+            f"{directory} has format {written['format']}; this version reads {FORMAT}: "
+            "use the version of tupe_jax that wrote it"
+        )
+    del written["format"]
+    arrays = {
+        name: ArrayFacts(tuple(facts["shape"]), facts["dtype"], facts["fingerprint"])
+        for name, facts in written.pop("arrays").items()
+    }
+    return About(**written, arrays=arrays)
+
+
+def read_vocabulary(directory: epath.Path, about: About) -> bytes:
+    with _damage_if_unreadable(directory):
+        written = handlers()["vocabulary"].restore(directory / "vocabulary")
+        vocabulary = base64.b64decode(written["base64"], validate=True)
+    if hashlib.sha256(vocabulary).hexdigest() != about.vocabulary_sha256:
+        raise DamagedError("vocabulary.json does not fit its checksum")
+    return vocabulary
+
+
+def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
+    """All arrays, in the structure and with the shardings of `abstract_state`."""
+    wanted = arrays_by_name(abstract_state)
+    _check_same_arrays(directory, about.arrays, wanted)
+    somewhere = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    restore_args = {
+        name: ocp.ArrayRestoreArgs(
+            sharding=array.sharding or somewhere, global_shape=array.shape, dtype=array.dtype
+        )
+        for name, array in wanted.items()
+    }
+    with all_or_none():  # each process reads its own part
+        arrays = _read_arrays(directory, restore_args)
+    _check_bits(about, arrays)
+    return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
+
+
+def read_params(directory: epath.Path, about: About) -> dict[tuple[str, ...], Array]:
+    """The averaged parameters if there are any, else the parameters, by path, in host memory.
+
+    All of them in this process, whatever other processes do.
+    """
+    kind = "ema." if any(name.startswith("ema.") for name in about.arrays) else "params."
+    in_host_memory = ocp.RestoreArgs(restore_type=np.ndarray)
+    arrays = _read_arrays(
+        directory, {name: in_host_memory for name in about.arrays if name.startswith(kind)}
+    )
+    _check_bits(about, arrays)
+    return {tuple(name.split(".")[1:]): array for name, array in arrays.items()}
+
+
+def _read_arrays(directory: epath.Path, restore_args: dict[str, ocp.RestoreArgs]) -> dict[str, Any]:
+    with _damage_if_unreadable(directory):
+        arrays: dict[str, Any] = ocp.PyTreeCheckpointHandler().restore(
+            directory / "state",
+            args=ocp.args.PyTreeRestore(
+                item=restore_args, restore_args=restore_args, partial_restore=True
+            ),
+        )
+        return {name: arrays[name] for name in restore_args}
+
+
+def _check_bits(about: About, arrays: Mapping[str, Any]) -> None:
+    for name, found in fingerprints(arrays).items():
+        if found != about.arrays[name].fingerprint:
+            raise DamagedError(f"the bits of {name} do not fit their fingerprint")
+
+
+def _check_same_arrays(
+    directory: epath.Path, saved: Mapping[str, ArrayFacts], wanted: Mapping[str, Any]
+) -> None:
+    theirs = {name: str(facts) for name, facts in saved.items()}
+    ours = {name: f"{list(array.shape)} {array.dtype}" for name, array in wanted.items()}
+    different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    if different:
+        name = different[0]
+        raise UserError(
+            f"{directory} is of another model or optimizer: {name} is "
+            f"{theirs.get(name, 'absent')} there, {ours.get(name, 'absent')} in this run"
+            + f" (and {len(different) - 1} more differ)" * (len(different) > 1)
+            + "; go on with the config it was made with, or choose another work directory"
+        )
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """If one process finds damage, all do.
+
+    They must agree before the next collective operation: one that went on to an older checkpoint
+    alone would leave the others waiting.
+    """
+    damage = None
+    try:
+        yield
+    except DamagedError as error:
+        damage = error
+    damaged = int(damage is not None)
+    if jax.process_count() > 1:
+        damaged = ocp.multihost.global_max([damaged])[0]
+    if damaged:
+        raise damage or DamagedError("another process cannot read its part of it")
+
+
+@contextmanager
+def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
+    """What Orbax, tensorstore and JSON raise for broken files becomes `DamagedError`.
+
+    Trouble of the storage or the machine does not: it says nothing about the checkpoint.
+    """
+    try:
+        yield
+    except (UserError, DamagedError):
+        raise
+    except Exception as error:
+        cause = _first_cause(error)  # Orbax wraps what tensorstore says in a bare Exception
+        what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
+        if _is_trouble_of_storage(cause):
+            raise StartAgainError(f"cannot read {directory}: {what}") from error
+        if isinstance(cause, OSError | ValueError | KeyError | TypeError):
+            raise DamagedError(what) from error
+        raise
+
+
+def _is_trouble_of_storage(cause: BaseException) -> bool:
+    if isinstance(cause, OSError):
+        return not isinstance(cause, FileNotFoundError | NotADirectoryError)
+    said = str(cause)
+    codes = {int(code) for code in _SYSTEM_ERROR.findall(said)}
+    return said.startswith(STORAGE_TROUBLE) or bool(codes - _GONE)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -1,0 +1,294 @@
+"""The checkpoints of a run: saved while training goes on, kept by rule, restored strictly.
+
+A directory per step, written under another name and renamed when whole, so that a kill at any
+moment leaves the checkpoints before it. Going on happens in this order: the newest checkpoint is
+read and checked; if it is damaged, the one before it, and so on; then the damaged ones are renamed
+to `<step>.damaged`, so that a later save at that step is free. Nothing is renamed unless a whole
+checkpoint was found: a run whose checkpoints are all damaged stops instead of starting afresh.
+"""
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import checkpoint_managers as policies
+
+from tupe_jax.checkpointing import format as checkpoint_directory
+from tupe_jax.checkpointing.format import Array, DamagedError, Json
+from tupe_jax.config.schema import CheckpointConfig
+from tupe_jax.utils.errors import UserError, writing_failed
+
+FOLDER = "checkpoints"
+"""Where a work directory has them."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """All that a run needs to go on."""
+
+    step: int
+    state: Any
+    data: Json
+    config: Json
+    vocabulary: bytes
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """All that is needed to use a model; `params` by path, in host memory, averaged if any are."""
+
+    step: int
+    config: Json
+    vocabulary: bytes
+    valid_loss: float | None
+    params: dict[tuple[str, ...], Array]
+
+
+class Checkpoints:
+    """The checkpoints in `folder`; every process of a run makes the same calls.
+
+    A save that failed in the background is a `StartAgainError` at the next call.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], settings: CheckpointConfig) -> None:
+        self._folder = _absolute(folder)
+        self._settings = settings
+        with self._telling_where():
+            # Orbax would not notice before the first save.
+            if self._folder.exists() and not self._folder.is_dir():
+                raise NotADirectoryError("it is a file")
+            self._valid_losses: dict[int, float] = {}
+            self._manager = self._open()
+        for directory in self._newest_first():
+            with contextlib.suppress(DamagedError):
+                about = checkpoint_directory.read_about(directory)
+                if about.valid_loss is not None:
+                    self._valid_losses[about.step] = about.valid_loss
+
+    def due(self, step: int) -> bool:
+        """Whether this step should be saved: every so many, and at listed steps.
+
+        Called at every step, it also is the place where a failed save is told of soonest.
+        """
+        with self._telling_where():
+            if not self._manager.is_saving_in_progress():
+                self._manager.wait_until_finished()
+            return bool(self._manager.should_save(step))
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        data: Json,
+        config: Json,
+        vocabulary: bytes,
+        valid_loss: float | None = None,
+        force: bool = False,
+    ) -> bool:
+        """Save if `due` or with `force`; false if it was neither, or the step is there already.
+
+        Returns when the arrays are copied from the devices: the caller may donate them. The rest
+        happens in the background.
+        """
+        with self._telling_where():
+            self._manager.wait_until_finished()
+            if step in self._manager.all_steps() or not (force or self._manager.should_save(step)):
+                return False
+        if valid_loss is not None and math.isfinite(valid_loss):
+            self._valid_losses[step] = valid_loss
+        contents = checkpoint_directory.contents(
+            step, state, data, config, vocabulary, self._valid_losses.get(step)
+        )
+        with self._telling_where():
+            return bool(self._manager.save(step, args=contents, force=True))
+
+    def latest(self) -> int | None:
+        """The step of the newest checkpoint."""
+        self.wait()
+        return max(self._manager.all_steps(), default=None)
+
+    def peek_config(self) -> Json | None:
+        """The config of the newest checkpoint that can be read, without its arrays."""
+        self.wait()
+        for directory in self._newest_first():
+            with contextlib.suppress(DamagedError):
+                return checkpoint_directory.read_about(directory).config
+        return None
+
+    def peek_vocabulary(self) -> bytes | None:
+        """The vocabulary of the newest checkpoint that can be read."""
+        self.wait()
+        for directory in self._newest_first():
+            with contextlib.suppress(DamagedError):
+                about = checkpoint_directory.read_about(directory)
+                return checkpoint_directory.read_vocabulary(directory, about)
+        return None
+
+    def restore(self, abstract_state: Any) -> Restored | None:
+        """The newest whole checkpoint, its arrays with the shardings of `abstract_state`."""
+        self.wait()
+        damaged: list[tuple[epath.Path, DamagedError]] = []
+        for directory in self._newest_first():
+            try:
+                with checkpoint_directory.all_or_none():
+                    about = checkpoint_directory.read_about(directory)
+                    vocabulary = checkpoint_directory.read_vocabulary(directory, about)
+                state = checkpoint_directory.read_state(directory, about, abstract_state)
+            except DamagedError as damage:
+                damaged.append((directory, damage))
+                continue
+            self._set_aside(damaged, instead=directory)
+            return Restored(about.step, state, about.data, about.config, vocabulary)
+        _raise_if_any(damaged)
+        return None
+
+    def wait(self) -> None:
+        """Until the last save is whole."""
+        with self._telling_where():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait, and end the threads."""
+        with self._telling_where():
+            self._manager.close()
+
+    def _open(self) -> ocp.CheckpointManager:
+        settings = self._settings
+        kept = [policies.LatestN(settings.keep), policies.CustomSteps(settings.keep_steps)]
+        if settings.keep_best:
+            kept.append(_Best(self._valid_losses))
+        return ocp.CheckpointManager(
+            self._folder,
+            item_handlers=checkpoint_directory.handlers(),
+            options=ocp.CheckpointManagerOptions(
+                save_decision_policy=policies.AnySavePolicy(
+                    [
+                        policies.FixedIntervalPolicy(settings.every),
+                        policies.SpecificStepsPolicy(settings.keep_steps),
+                    ]
+                ),
+                preservation_policy=policies.AnyPreservationPolicy(kept),
+                cleanup_tmp_directories=True,
+                # Orbax would stop here at a damaged checkpoint's metadata; we read our own.
+                lightweight_initialize=True,
+                # Which checkpoints there are is what process 0 sees, for all.
+                single_host_load_and_broadcast=jax.process_count() > 1,
+            ),
+        )
+
+    def _newest_first(self) -> list[epath.Path]:
+        return [self._folder / str(step) for step in sorted(self._manager.all_steps())[::-1]]
+
+    def _set_aside(
+        self, damaged: Sequence[tuple[epath.Path, DamagedError]], *, instead: epath.Path
+    ) -> None:
+        if not damaged:
+            return
+        for directory, damage in damaged if ocp.multihost.is_primary_host(0) else ():
+            aside = _free_name(directory)
+            directory.rename(aside)
+            log.warning(
+                "checkpoint %s is damaged (%s): renamed to %s, going on from step %s",
+                *(directory, damage, aside.name, instead.name),
+            )
+        ocp.multihost.sync_global_processes("tupe_jax:damaged_checkpoints_set_aside")
+        self._manager.close()
+        self._manager = self._open()
+
+    @contextlib.contextmanager
+    def _telling_where(self) -> Iterator[None]:
+        """Failed writing is the user's to mend; tensorstore reports it as a ValueError."""
+        try:
+            yield
+        except UserError:
+            raise
+        except (OSError, ValueError) as error:
+            raise writing_failed(
+                f"cannot save checkpoints in {self._folder}: {' '.join(str(error).split())}; "
+                "make room or choose another work directory, then start again: "
+                "earlier checkpoints are whole",
+                error,
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Best:
+    """Orbax's `BestN` with the losses from our own, checksummed files."""
+
+    valid_losses: dict[int, float]
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[policies.PolicyCheckpointInfo],
+        *,
+        context: policies.PreservationContext,
+    ) -> list[bool]:
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        known = [step for step in steps if step in self.valid_losses]
+        best = min(known, key=self.valid_losses.__getitem__, default=None)
+        return [step == best for step in steps]
+
+
+def load_for_use(path: str | os.PathLike[str]) -> SavedModel:
+    """The model in a checkpoint directory, or the newest in a work directory; changes nothing."""
+    damaged: list[tuple[epath.Path, DamagedError]] = []
+    for directory in _checkpoints_at(_absolute(path)):
+        try:
+            about = checkpoint_directory.read_about(directory)
+            vocabulary = checkpoint_directory.read_vocabulary(directory, about)
+            params = checkpoint_directory.read_params(directory, about)
+        except DamagedError as damage:
+            log.warning("checkpoint %s is damaged (%s)", directory, damage)
+            damaged.append((directory, damage))
+            continue
+        return SavedModel(about.step, about.config, vocabulary, about.valid_loss, params)
+    _raise_if_any(damaged)
+    raise UserError(
+        f"{path} is not a checkpoint, and holds none; nor is it a model folder, which has "
+        "model.safetensors and config.json"
+    )
+
+
+def _checkpoints_at(path: epath.Path) -> list[epath.Path]:
+    if (path / "about").exists():
+        return [path]
+    for folder in (path, path / FOLDER):
+        if folder.is_dir():
+            steps = sorted(ocp.path.step.checkpoint_steps(folder), reverse=True)
+            if steps:
+                return [folder / str(step) for step in steps]
+    return []
+
+
+def _raise_if_any(damaged: Sequence[tuple[epath.Path, DamagedError]]) -> None:
+    if damaged:
+        newest, damage = damaged[0]
+        what = "the only checkpoint" if len(damaged) == 1 else f"all {len(damaged)} checkpoints"
+        raise UserError(
+            f"{what} in {newest.parent} cannot be used: {newest.name} is damaged ({damage}); "
+            "restore a copy, or move them away to start from the beginning"
+        )
+
+
+def _free_name(directory: epath.Path) -> epath.Path:
+    aside, count = directory.with_name(f"{directory.name}.damaged"), 1
+    while aside.exists():
+        count += 1
+        aside = directory.with_name(f"{directory.name}.damaged-{count}")
+    return aside
+
+
+def _absolute(path: str | os.PathLike[str]) -> epath.Path:
+    # Not `absolute()` for all: it would make a local path of gs://bucket.
+    given = epath.Path(path)
+    return given if given.is_absolute() else given.absolute()

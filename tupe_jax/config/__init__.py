@@ -1,0 +1,1 @@
+"""The configuration: its dataclasses, its checks, and how files and overrides become one."""

@@ -1,0 +1,392 @@
+"""What a user can set, as frozen dataclasses: wrong names, types and values fail here, by name."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tupe_jax.config.validation import check_fields, from_mapping, one_of, require_positive
+from tupe_jax.utils.errors import UserError
+
+Dtype = Literal["float32", "bfloat16"]
+LayerLoop = Literal["auto", "scan", "unroll"]
+AttentionImplementation = Literal["auto", "xla", "pallas", "cudnn"]
+Remat = Literal["none", "dots", "projections", "full"]
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+
+
+@dataclass(frozen=True)
+class PositionConfig:
+    """Which positional encodings the encoder has: a point on the grid of both papers.
+
+    `absolute` and `relative` name entries of the registry in `tupe_jax.model.positions`.
+    """
+
+    absolute: str = "untied"
+    relative: str = "none"
+    untie_cls: bool = True
+    """[CLS] is cut loose from the position biases (`reset` in the TUPE paper)."""
+
+    max_length: int = 512
+    """Rows of the position tables; encodings without a table take any length."""
+    relative_bins: int = 32
+    """Distance buckets of the T5 bias."""
+    max_distance: int = 128
+    """Distances beyond this are treated alike (T5, Shaw, DeBERTa)."""
+    decay_left: float = 0.5
+    decay_right: float = 0.5
+    """w of the attenuated encodings towards earlier and later words; unequal breaks symmetry."""
+    attenuation_gain: float = 1.0
+    """What they are multiplied by. With 1, as published, no bias is larger than 1."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "position")
+        require_positive(self, "position", "max_length", "relative_bins", "max_distance")
+        for name in ("decay_left", "decay_right", "attenuation_gain"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(
+                    f"position.{name}={getattr(self, name)} must be 0 (none) or a larger number"
+                )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and numerics of the encoder; the defaults are the papers' base model."""
+
+    vocab_size: int = 32768
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    mlp_size: int = 3072
+    embedding_size: int = 0
+    """Features of the embeddings, projected to hidden_size (ALBERT, ELECTRA); 0: hidden_size."""
+    embedding_norm: bool = True
+    """LayerNorm after the sum of the embeddings; XLNet has none."""
+    segments: int = 0
+    """Kinds of segment embeddings (BERT has 2); a segment ends with `sep_id`."""
+    segment_attention: bool = False
+    """Attention tells words of the same segment from those of others (XLNet)."""
+    cls_last: bool = False
+    """[CLS] ends a row (XLNet) instead of beginning it."""
+    share_layers: bool = False
+    """All layers have the same weights (ALBERT)."""
+    activation: Activation = "gelu"
+    """`gelu_tanh` is Google's approximation of it."""
+    masked_word_head: bool = True
+    """Some public encoders come without one, and cannot be asked for words."""
+    pooler: bool = False
+    """The pooler belongs to the model (BERT) and not to each classification head."""
+    pre_layer_norm: bool = False
+    """LayerNorm before each sub-layer and once at the end, instead of after each (the papers)."""
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    classifier_dropout: float = 0.1
+    pad_id: int = 0
+    sep_id: int = 2
+    dtype: Dtype = "float32"
+    """Compute type. Parameters, softmax and LayerNorm statistics are float32 in either case."""
+    layer_loop: LayerLoop = "auto"
+    """`scan` compiles one layer, `unroll` all; `auto` unrolls on CPU, where that is faster."""
+    attention_implementation: AttentionImplementation = "auto"
+    """`pallas` is our fused kernel for TPUs, `cudnn` NVIDIA's; `auto` takes the one that can run,
+    else `xla`. The log says which and why."""
+    remat: Remat = "none"
+    """What the backward pass keeps; see `tupe_jax.model.encoder.REMAT_POLICIES`."""
+    position: PositionConfig = field(default_factory=PositionConfig)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+        require_positive(
+            self, "model", "vocab_size", "hidden_size", "num_layers", "num_heads", "mlp_size"
+        )
+        if self.hidden_size % self.num_heads:
+            raise UserError(
+                f"model.hidden_size={self.hidden_size} is not divisible by "
+                f"model.num_heads={self.num_heads}; every head needs the same number of features"
+            )
+        for name in ("pad_id", "sep_id"):
+            if not 0 <= getattr(self, name) < self.vocab_size:
+                raise UserError(
+                    f"model.{name}={getattr(self, name)} is outside the vocabulary: "
+                    f"model.vocab_size={self.vocab_size}"
+                )
+        for name in ("embedding_size", "segments"):
+            if getattr(self, name) < 0:
+                raise UserError(f"model.{name}={getattr(self, name)} must be at least 0")
+        if self.cls_last and self.position.untie_cls:
+            raise UserError(
+                "position.untie_cls=True cuts the first token of a row loose, but with "
+                "model.cls_last=True [CLS] is the last; set one of them to False"
+            )
+        if self.layer_norm_eps <= 0:
+            raise UserError(f"model.layer_norm_eps={self.layer_norm_eps} must be above 0")
+        for name in ("dropout", "attention_dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"model.{name}={getattr(self, name)} must be in [0, 1)")
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @property
+    def word_size(self) -> int:
+        """Features of a word embedding, and of all that is added to it."""
+        return self.embedding_size or self.hidden_size
+
+
+Packing = Literal["stream", "sentences"]
+"""How lines fill sequences: split across them, or whole, with padding at the end."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text, in which pieces, in rows of which length."""
+
+    task: str = "builtin"
+    """A source or a mixture, as `tupe prepare --task` takes it."""
+    cleaning: str = "all"
+    vocabulary: str = ""
+    """A SentencePiece model; empty: that of `data.prepared`, or one of `model.vocab_size` pieces is
+    trained."""
+    prepared: str = ""
+    """A folder of prepared rows; empty: prepare it in the work directory."""
+    reader: Literal["prepared", "live"] = "prepared"
+    length: int = 512
+    """Tokens in a row, [CLS] included."""
+    packing: Packing = "stream"
+    """`stream` splits lines across sequences; `sentences` keeps lines whole and pads."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "data")
+        if self.length < 8:
+            raise UserError(f"data.length={self.length} must be at least 8")
+        if self.reader == "live" and self.prepared:
+            raise UserError(
+                f"data.prepared={self.prepared!r} is not used with data.reader='live'; "
+                "set one of them only"
+            )
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """Masked language modelling: which tokens are hidden, and how."""
+
+    mask_rate: float = 0.15
+    """Share of the tokens that are chosen; all of them are scored."""
+    mask_rule: Literal["ordinary", "released"] = "ordinary"
+    """Which tokens can be chosen: `ordinary`, all but special ones; `released`, all but padding,
+    [CLS] and [SEP] included, as in the official code."""
+    mask_unit: Literal["token", "word", "span"] = "token"
+    mean_span: float = 3.0
+    replace_by_mask: float = 0.8
+    replace_by_random: float = 0.1
+    """The rest of the chosen tokens stay as they are."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "objective")
+        if not 0 < self.mask_rate < 1:
+            raise UserError(f"objective.mask_rate={self.mask_rate} must be between 0 and 1")
+        if self.mask_rule == "released" and self.mask_unit != "token":
+            raise UserError(
+                f"objective.mask_rule='released' chooses single tokens, but objective.mask_unit="
+                f"{self.mask_unit!r}; set --config.objective.mask_rule=ordinary"
+            )
+        if self.mean_span < 1:
+            raise UserError(f"objective.mean_span={self.mean_span} must be at least 1")
+        kept = 1 - self.replace_by_mask - self.replace_by_random
+        if min(self.replace_by_mask, self.replace_by_random, round(kept, 9)) < 0:
+            raise UserError(
+                f"objective.replace_by_mask={self.replace_by_mask} and "
+                f"objective.replace_by_random={self.replace_by_random} are shares of one whole"
+            )
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How the weights move. Durations: "500" steps, "10%", "2 epochs" or "5000 examples"."""
+
+    name: Literal["adam_released", "adamw", "lamb", "muon"] = "adam_released"
+    peak_learning_rate: float = 1e-4
+    warmup: str = "10000"
+    schedule: Literal["linear", "cosine", "wsd", "constant"] = "linear"
+    decay: str = "10%"
+    """Length of the final decay of the `wsd` schedule (warm-up, stable, decay)."""
+    final_fraction: float = 0.0
+    """Of the peak, at the last step."""
+    warmup_from_zero: bool = False
+    """The first update has learning rate 0, and each later one comes one step later in the
+    schedule, as in the official pre-training. False: no update is without effect."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    """Largest global norm of a gradient; 0 turns clipping off."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "optimizer")
+        for name, low, high in (
+            ("beta1", 0, 1),
+            ("beta2", 0, 1),
+            ("final_fraction", 0, 1),
+            ("peak_learning_rate", 0, math.inf),
+            ("weight_decay", 0, math.inf),
+            ("clip_norm", 0, math.inf),
+            ("eps", 0, math.inf),
+        ):
+            value = getattr(self, name)
+            if not low <= value < high:
+                raise UserError(f"optimizer.{name}={value} must be in [{low}, {high})")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, in which batches."""
+
+    steps: int = 1_000_000
+    batch_size: int = 256
+    """Rows in a global batch, over all devices and micro-batches."""
+    accumulate: int = 1
+    """Micro-batches per step, one after the other: less memory, the same gradient."""
+    log_every: int = 100
+    ema_decay: float = 0.0
+    """Evaluate and export an average of the weights; 0 turns it off. The decay warms up to this
+    value in 79 / (1 - ema_decay) updates."""
+    max_skipped_in_a_row: int = 5
+    """Steps without a finite loss and gradient after which the run gives up."""
+    profile_at: int = 0
+    """Write a profiler trace of five steps from this one; 0 turns it off."""
+    wandb_project: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "train")
+        require_positive(self, "train", "steps", "batch_size", "accumulate", "log_every")
+        if self.batch_size % self.accumulate:
+            raise UserError(
+                f"train.batch_size={self.batch_size} is not divisible by "
+                f"train.accumulate={self.accumulate}"
+            )
+        if not 0 <= self.ema_decay < 1:
+            raise UserError(f"train.ema_decay={self.ema_decay} must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis of the mesh; -1 takes what is left."""
+
+    slice: int = -1
+    """Slices, joined by the data-centre network (DCN); -1 takes as many as the devices report."""
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, "mesh")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When to save, and what to keep."""
+
+    every: int = 10_000
+    keep: int = 3
+    keep_steps: tuple[int, ...] = ()
+    """Steps whose checkpoints are never removed."""
+    keep_best: bool = True
+    """Keep the checkpoint with the lowest validation loss, too."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "checkpoint")
+        require_positive(self, "checkpoint", "every", "keep")
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Validation: the same rows with the same masks every time (for one size of micro-batches)."""
+
+    every: int = 10_000
+    rows: int = 4096
+    """At most this many validation rows, evenly spread over all there are."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "eval")
+        require_positive(self, "eval", "every", "rows")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole experiment; one section for each question."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"config.seed={self.seed} must be between 0 and {2**32 - 1}")
+        if self.model.cls_last:
+            raise UserError(
+                "model.cls_last=True is for imported models; rows of pre-training begin with [CLS]"
+            )
+
+
+MODEL_SIZES: Mapping[str, Mapping[str, int]] = {
+    "tiny": {"num_layers": 2, "hidden_size": 128, "num_heads": 2, "mlp_size": 512},
+    "small": {"num_layers": 4, "hidden_size": 512, "num_heads": 8, "mlp_size": 2048},
+    "base": {"num_layers": 12, "hidden_size": 768, "num_heads": 12, "mlp_size": 3072},
+    "large": {"num_layers": 24, "hidden_size": 1024, "num_heads": 16, "mlp_size": 4096},
+}
+
+POSITION_VARIANTS: Mapping[str, PositionConfig] = {
+    "none": PositionConfig("none", "none", untie_cls=False),
+    "bert_a": PositionConfig("added", "none", untie_cls=False),
+    "sinusoidal": PositionConfig("sinusoidal", "none", untie_cls=False),
+    "t5": PositionConfig("none", "t5", untie_cls=False),
+    "bert_r": PositionConfig("added", "t5", untie_cls=False),
+    "shaw": PositionConfig("none", "shaw", untie_cls=False),
+    "tupe_a": PositionConfig("untied", "none", untie_cls=True),
+    "tupe_r": PositionConfig("untied", "t5", untie_cls=True),
+    "tupe_a_tie_cls": PositionConfig("untied", "none", untie_cls=False),
+    "bert_a_d": PositionConfig("mixed", "none", untie_cls=False),
+    "attenuated": PositionConfig("none", "attenuated", untie_cls=False),
+    "attenuated_layer": PositionConfig("none", "attenuated_layer", untie_cls=False),
+    "attenuated_layer_head": PositionConfig("none", "attenuated_layer_head", untie_cls=False),
+    "attenuated_asymmetric": PositionConfig(
+        "none", "attenuated", untie_cls=False, decay_left=0.1, decay_right=2.0
+    ),
+    "alibi": PositionConfig("none", "alibi", untie_cls=False),
+    "rope": PositionConfig("none", "rope", untie_cls=False),
+    "deberta": PositionConfig("none", "deberta", untie_cls=False),
+}
+"""The encodings of both papers and their public relatives, by the names used in tables."""
+
+
+ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
+"""The settings of a `PositionConfig` that make up an encoding; the others are sizes."""
+
+
+def position_name(position: PositionConfig) -> str:
+    """Its name in tables, or the settings that make it up."""
+    for name, known in POSITION_VARIANTS.items():
+        if all(getattr(position, part) == getattr(known, part) for part in ENCODING):
+            return name
+    untied = " + untie_cls" if position.untie_cls else ""
+    return f"{position.absolute} + {position.relative}{untied}"
+
+
+def model_config(size: str, position: str | PositionConfig, **settings: Any) -> ModelConfig:
+    """A model of a named size with a named positional encoding: `model_config("base", "tupe_r")`.
+
+    `settings` are fields of `ModelConfig` and take precedence over the size.
+    """
+    if isinstance(position, str):
+        position = POSITION_VARIANTS[one_of(position, POSITION_VARIANTS, "positional encoding")]
+    sizes = MODEL_SIZES[one_of(size, MODEL_SIZES, "model size")]
+    return from_mapping(ModelConfig, {**sizes, **settings, "position": position}, "model")

@@ -1,0 +1,1 @@
+"""Labelled examples: files in, encoded sentence pairs out."""

@@ -1,0 +1,1 @@
+"""Text for pre-training: sources, cleaning, packing, preparation, readers."""

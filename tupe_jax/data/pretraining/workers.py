@@ -1,0 +1,103 @@
+"""Run jobs on several cores: results as they come, a count of the work done, no orphans."""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from tupe_jax.utils.errors import UserError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+# A job is told how to report the work it has done.
+Report = Callable[[int], None]
+Show = Callable[[int, int], None]
+
+_REFRESH_SECONDS = 0.5
+# The counter and the stop signal of this worker process, set when it starts.
+_shared: tuple[Any, Any] | None = None
+
+
+def run(
+    function: Callable[[Job, Report], Result],
+    jobs: Sequence[Job],
+    workers: int,
+    show: Show,
+) -> Iterator[Result]:
+    """Yield `function(job, report)` for all jobs, in any order.
+
+    `show` gets the number of finished jobs and the sum of all reports from time to time. The first
+    error stops all jobs and is raised here. One worker means this process, which spares it the
+    start of another.
+    """
+    if workers <= 1:
+        yield from _run_here(function, jobs, show)
+        return
+    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    counter, stop = context.Value("q", 0), context.Event()
+    with ProcessPoolExecutor(
+        max_workers=workers,
+        mp_context=context,
+        initializer=_start_worker,
+        initargs=(counter, stop),
+    ) as executor:
+        waiting = {executor.submit(_run_there, function, job) for job in jobs}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, _REFRESH_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+                show(len(jobs) - len(waiting), counter.value)
+        except BrokenProcessPool:
+            raise UserError(
+                "a worker process died, perhaps for lack of memory; run the same command again "
+                "(finished shards are kept), with fewer --workers"
+            ) from None
+        finally:
+            stop.set()
+            executor.shutdown(cancel_futures=True)
+
+
+def _run_here(
+    function: Callable[[Job, Report], Result], jobs: Sequence[Job], show: Show
+) -> Iterator[Result]:
+    total = 0
+    for finished, job in enumerate(jobs):
+
+        def report(amount: int, finished: int = finished) -> None:
+            nonlocal total
+            total += amount
+            show(finished, total)
+
+        yield function(job, report)
+        show(finished + 1, total)
+
+
+def _start_worker(counter: Any, stop: Any) -> None:
+    global _shared
+    _shared = counter, stop
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    """Do not go on writing into a folder whose command has been killed, and maybe run again."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _run_there(function: Callable[[Job, Report], Result], job: Job) -> Result:
+    assert _shared is not None, "the pool has started this process"
+    counter, stop = _shared
+
+    def report(amount: int) -> None:
+        if stop.is_set():
+            raise InterruptedError("another job has failed")
+        with counter.get_lock():
+            counter.value += amount
+
+    return function(job, report)

@@ -1,0 +1,1 @@
+"""Meshes and processes: the runtime of a run on many devices and hosts."""

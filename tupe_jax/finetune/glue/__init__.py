@@ -1,0 +1,1 @@
+"""GLUE by the paper's protocol: the grid, its aggregation and its report."""

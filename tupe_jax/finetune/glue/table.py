@@ -1,0 +1,156 @@
+"""A report in the paper's layout, beside the paper's rows: Markdown to read, CSV, JSON to use."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tupe_jax.finetune.glue.aggregation import RateScore, TaskScore
+from tupe_jax.finetune.glue.paper_results import Column
+from tupe_jax.finetune.glue.report import AVERAGES, PUBLISHED_ROWS, Average, Report, Row
+
+NOTHING = "-"
+UNFINISHED = "*"
+
+
+def markdown(report: Report) -> str:
+    """The table, and below it what one must know to read it."""
+    paper, others = report.paper_columns, report.other_columns
+    averages = list(AVERAGES) if paper else []
+
+    def line(
+        model: str, steps: str, text: Callable[[Column], str], average: Callable[[str], str]
+    ) -> str:
+        cells = [model, steps, *_by_task(paper, text), *map(average, averages)]
+        return f"| {' | '.join([*cells, *_by_task(others, text)])} |"
+
+    def numbers(row: Row, unfinished: Sequence[str] = ()) -> str:
+        def mark(*columns: Column) -> str:
+            some = any(column in row.numbers and column.task in unfinished for column in columns)
+            return UNFINISHED if some else ""
+
+        return line(
+            row.model,
+            row.steps,
+            lambda c: f"{row.numbers[c]:.2f}{mark(c)}" if c in row.numbers else NOTHING,
+            lambda title: f"{_average_text(row.average(title))}{mark(*AVERAGES[title])}",
+        )
+
+    def of_best_rate(what: str, text: Callable[[RateScore], str]) -> str:
+        def cell(column: Column) -> str:
+            score = report.reported(column)
+            return NOTHING if score is None else text(score)
+
+        return line(what, "", cell, lambda title: "")
+
+    header = line("model", "steps", _short_title, str)
+    columns = header.count(" | ") + 1
+    return "\n".join(
+        [
+            header,
+            "|---|" + "---:|" * (columns - 1),
+            *(numbers(row) for row in PUBLISHED_ROWS if paper),
+            numbers(report.best_row, report.unfinished),
+            of_best_rate("its seeds, lowest to highest", _spread_text),
+            of_best_rate("its learning rate", lambda score: f"{score.learning_rate:g}"),
+            numbers(report.last_row, report.unfinished),
+            "",
+            *_notes(report),
+        ]
+    )
+
+
+def csv_table(report: Report) -> str:
+    """One line for each model; published ones, then this one's best and last evaluations."""
+    columns = (*report.paper_columns, *report.other_columns)
+    titles = [column.title for column in columns]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "steps", *titles, *AVERAGES, "numbers in Avg"])
+    published = PUBLISHED_ROWS if report.paper_columns else []
+    for row in (*published, report.best_row, report.last_row):
+        averages = [row.average(title) for title in AVERAGES]
+        writer.writerow(
+            [
+                row.model,
+                row.steps,
+                *(_two_digits(row.numbers.get(column)) for column in columns),
+                *(_two_digits(average.value if average else None) for average in averages),
+                averages[0].over if averages[0] else 0,
+            ]
+        )
+    return out.getvalue()
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Every score that went into the table, as fractions."""
+    return {
+        "model": report.model,
+        "steps": report.steps,
+        "best": {task: _task_json(score) for task, score in report.best.items()},
+        "last": {task: _task_json(score) for task, score in report.last.items()},
+    }
+
+
+def _task_json(score: TaskScore) -> dict[str, Any]:
+    def rate_json(rate: RateScore) -> dict[str, Any]:
+        return {
+            "learning_rate": rate.learning_rate,
+            "median": rate.median,
+            "lowest": rate.lowest,
+            "highest": rate.highest,
+            "by_seed": {str(seed): value for seed, value in rate.by_seed.items()},
+        }
+
+    return {
+        "metric": score.metric,
+        "trials_finished": score.finished,
+        "trials_planned": score.planned,
+        "reported_learning_rate": score.best_rate,
+        "splits": {
+            split: [rate_json(rate) for rate in rates] for split, rates in score.splits.items()
+        },
+    }
+
+
+def _by_task(columns: Sequence[Column], text: Callable[[Column], str]) -> list[str]:
+    """One cell for each task: MNLI's two numbers share theirs."""
+    cells: dict[str, list[str]] = {}
+    for column in columns:
+        cells.setdefault(column.task, []).append(text(column))
+    return [NOTHING if set(of) == {NOTHING} else "/".join(of) for of in cells.values()]
+
+
+def _short_title(column: Column) -> str:
+    return "mm" if column.title == "MNLI-mm" else column.title
+
+
+def _spread_text(score: RateScore) -> str:
+    return f"{100 * score.lowest:.2f} to {100 * score.highest:.2f}"
+
+
+def _average_text(average: Average | None) -> str:
+    if average is None:
+        return NOTHING
+    share = "" if average.over == average.of else f" ({average.over} of {average.of})"
+    return f"{average.value:.2f}{share}"
+
+
+def _two_digits(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [
+        "Percent on dev: accuracy; for CoLA Matthews correlation, for STS Pearson's. For each "
+        "learning rate the median over seeds of the best evaluations; the rate whose median is "
+        "highest. An average says over how many numbers it is if any is missing."
+    ]
+    if report.unfinished:
+        left = [
+            f"{task} {score.planned - score.finished} of {score.planned}"
+            for task, score in report.best.items()
+            if task in report.unfinished
+        ]
+        notes.append(f"{UNFINISHED} Trials still to come: {', '.join(left)}.")
+    return notes

@@ -1,0 +1,81 @@
+"""Pairs of premise and hypothesis with trees: the material of the shuffling probes.
+
+From the built-in corpus, whose trees and roles are right by construction, or from SNLI's own files,
+whose trees are a parser's and whose roles are found by the rules of `tupe_jax.lab.semantic_roles`.
+"""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from tupe_jax.data.builtin import Sentence, swap_roles
+from tupe_jax.data.builtin.lexicon import lexicon
+from tupe_jax.data.builtin.plan import Statement
+from tupe_jax.data.builtin.random_stream import stream
+from tupe_jax.data.builtin.realise import realise
+from tupe_jax.data.builtin.tasks import inference
+from tupe_jax.data.builtin.tasks.labelled import Split, split_of
+from tupe_jax.data.builtin.transform import main_clause
+from tupe_jax.data.labelled.blimp_snli import read_parsed_snli
+from tupe_jax.data.labelled.example import Example
+from tupe_jax.data.labelled.glue import THREE_WAY
+from tupe_jax.lab.semantic_roles import exchange, find_roles
+from tupe_jax.lab.written import Written, written
+
+ENTAILMENT = THREE_WAY.index("entailment")
+assert inference.LABELS == THREE_WAY
+
+
+@dataclass(frozen=True)
+class InferencePair:
+    """Premise, hypothesis and the number of the label in THREE_WAY."""
+
+    premise: Written
+    hypothesis: Written
+    label: int
+    swapped_hypothesis: str | None
+    """With agent and patient exchanged; None where there are not both, or it would not be English,
+    or it would say the same (they met)."""
+
+    @property
+    def example(self) -> Example:
+        return Example(self.premise.text, self.hypothesis.text, self.label)
+
+
+def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[InferencePair]:
+    """Pairs of the built-in inference task, drawn as its examples are; labels take turns.
+
+    The words of a pair decide its split, as for the task's examples: none of these was trained on,
+    whatever the seeds, if the model saw the split `train` only.
+    """
+    pairs: list[InferencePair] = []
+    tries = itertools.count()
+    while len(pairs) < count:
+        label = len(pairs) % len(THREE_WAY)
+        found = inference.pair(stream("probe", split, seed, next(tries)), label)
+        if found is None:
+            continue
+        premise, hypothesis = (realise(Statement(clause)) for clause in found)
+        if split_of(Example(premise.text, hypothesis.text, label)) == split:
+            trees = written(premise.tree), written(hypothesis.tree)
+            pairs.append(InferencePair(*trees, label, _swapped(hypothesis)))
+    return pairs
+
+
+def _swapped(sentence: Sentence) -> str | None:
+    clause = main_clause(sentence.plan)
+    if clause is None or clause.verb.base in lexicon().lists["symmetric"]:
+        return None
+    swapped = swap_roles(sentence)
+    return None if swapped is None else swapped.text
+
+
+def snli_pairs(path: Path) -> list[InferencePair]:
+    """The labelled pairs of a file like SNLI's own, with `sentence1_parse` and the like."""
+    pairs = []
+    for parsed in read_parsed_snli(path):
+        roles = find_roles(parsed.hypothesis)
+        swapped = None if roles is None else exchange(parsed.hypothesis, roles)
+        trees = written(parsed.premise), written(parsed.hypothesis)
+        pairs.append(InferencePair(*trees, parsed.label, swapped))
+    return pairs

@@ -1,0 +1,74 @@
+"""Pictures of the laboratory; see `tupe_jax.utils.plotting` for their style."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.lab.four_terms import TERMS, FourTerms
+from tupe_jax.lab.nli_probes import InferenceProbes
+from tupe_jax.lab.probes import ROLES
+from tupe_jax.utils.plotting import BLUE, GREY, mark_positions, new_figure, save_figure
+
+
+def term_matrices(terms: FourTerms, path: Path) -> None:
+    """A row for each head, a column for each of the four terms, averaged over the text.
+
+    Each row of a matrix is drawn without its mean, which softmax ignores. All panels share their
+    colours, so that a term that looks even is small beside the others.
+    """
+    centred_4xHxSxS = terms.mean_4xHxSxS - terms.mean_4xHxSxS.mean(-1, keepdims=True)
+    _, heads, length, _ = centred_4xHxSxS.shape
+    # A few extreme logits, often of [CLS], would else leave all others grey.
+    limit = float(np.percentile(abs(centred_4xHxSxS), 99.5))
+    figure = new_figure(9.5, 1.95 * heads + 0.9)
+    grid: NDArray[Any] = figure.subplots(heads, 4, squeeze=False, sharex=True, sharey=True)
+    for head in range(heads):
+        for panel, name, matrix_SxS in zip(
+            grid[head], TERMS, centred_4xHxSxS[:, head], strict=True
+        ):
+            image = panel.imshow(matrix_SxS, vmin=-limit, vmax=limit, cmap="RdBu_r")
+            mark_positions(panel, length)
+            if head == 0:
+                panel.set_title(name, fontsize=10)
+        grid[head][0].set_ylabel(f"head {head + 1}", fontsize=10)
+    figure.suptitle("the first layer's logits in four terms, mean over text", fontsize=12)
+    bar = figure.colorbar(image, ax=grid, shrink=0.9, aspect=30, pad=0.02, extend="both")
+    bar.set_label("logit, less its row's mean", fontsize=10)
+    save_figure(figure, path)
+
+
+def probe_deltas(probes: InferenceProbes, path: Path) -> None:
+    """The change of accuracy in each probe, with its interval.
+
+    Exchanged roles have a scale of their own: beside what they cost, no shuffle would be seen.
+    """
+    roles = [result for result in probes.results if result.name == ROLES]
+    shuffles = [result for result in probes.results if result.name != ROLES]
+    panels = [results for results in (shuffles, roles) if results]
+    figure = new_figure(7.5, 4)
+    widths = [len(results) + 1 for results in panels]
+    grid: NDArray[Any] = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)
+    for panel, results in zip(grid[0], panels, strict=True):
+        deltas = [result.delta for result in results]
+        points_3xN = 100 * np.array([(d.estimate, d.low, d.high) for d in deltas]).T
+        delta_N, low_N, high_N = points_3xN
+        panel.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
+        panel.errorbar(
+            [f"{r.name}\n{r.original.estimate:.1%} of {r.count}" for r in results],
+            delta_N,
+            yerr=(delta_N - low_N, high_N - delta_N),
+            fmt="o",
+            color=BLUE,
+            capsize=4,
+        )
+        panel.margins(x=0.6 / len(results))
+        panel.tick_params(labelsize=9)
+        panel.grid(axis="y", color="#e5e5e5", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    grid[0][0].set_ylabel("change of accuracy, percentage points")
+    figure.suptitle(f"{probes.head} when the order of words is changed", fontsize=12)
+    figure.supxlabel("probe, and accuracy before the change", fontsize=10)
+    save_figure(figure, path)

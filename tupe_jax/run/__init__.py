@@ -1,0 +1,1 @@
+"""A run's work directory, how it resumes, and how it stops."""

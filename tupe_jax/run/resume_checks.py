@@ -1,0 +1,98 @@
+"""What may differ between a run and its continuation."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tupe_jax.config.schema import Config
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import complete_file
+
+# These change what is shown, kept, or where the work is done, but not what is trained.
+FREE_IN_PRETRAINING = (
+    "checkpoint.",
+    "data.prepared",
+    "data.vocabulary",
+    "eval.",
+    "mesh.",
+    "model.layer_loop",
+    "model.remat",
+    "train.log_every",
+    "train.max_skipped_in_a_row",
+    "train.profile_at",
+    "train.wandb_project",
+)
+
+
+CONFIG_FILE = "config.json"
+
+
+def check_begun_with(
+    workdir: Path, config: Mapping[str, Any], free: tuple[str, ...] = FREE_IN_PRETRAINING
+) -> None:
+    """Note the config of a new work directory; one that was begun must have been with the same."""
+    file = workdir / CONFIG_FILE
+    if file.exists():
+        check_unchanged(read_settings(file), config, free)
+    with complete_file(file) as unfinished:
+        unfinished.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """What a work directory was begun with."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}); restore a copy") from None
+    return found
+
+
+def check_unchanged(
+    saved: Mapping[str, Any] | None,
+    config: Mapping[str, Any],
+    free: tuple[str, ...] = FREE_IN_PRETRAINING,
+) -> None:
+    """Fail if a work directory was begun with other settings; names that begin as `free` may."""
+    if saved is None:
+        return
+    before, now = dict(flattened(saved)), dict(flattened(config))
+    before |= {name: value_before_it_existed(name) for name in now.keys() - before.keys()}
+    changed = [
+        f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name) and not name.startswith(free)
+    ]
+    if changed:
+        raise UserError(
+            f"this work directory was begun with other settings: {'; '.join(changed)}. "
+            "Go on with the old ones, or give a new --workdir"
+        )
+
+
+def value_before_it_existed(name: str) -> Any:
+    """The value of a setting for work directories that were begun before there was such a setting.
+
+    That is the default, also in the sections of a fine-tuning or a study: for
+    `finetune.optimizer.warmup_from_zero` it is that of `optimizer.warmup_from_zero`.
+    """
+    defaults = settings(Config())
+    endings = (name.split(".", skipped)[-1] for skipped in range(name.count(".")))
+    return next((defaults[ending] for ending in endings if ending in defaults), None)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Every setting by its full name, such as `optimizer.warmup`, as JSON has it."""
+    return dict(flattened(asdict(config)))
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Every setting of nested sections by its full name, such as `optimizer.warmup`."""
+    flat = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat += flattened(value, f"{prefix}{name}.")
+        else:  # JSON gives lists for tuples
+            flat.append((prefix + name, list(value) if isinstance(value, tuple) else value))
+    return flat

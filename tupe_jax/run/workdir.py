@@ -1,0 +1,64 @@
+"""The work directory: one folder that all processes of a run can write to and see."""
+
+import secrets
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from tupe_jax.distributed.process_group import Processes
+from tupe_jax.utils.errors import StartAgainError, UserError, writing_failed
+from tupe_jax.utils.lock import alone
+
+# Network file systems remember for seconds that a file was not there.
+VISIBLE_SECONDS = 10.0
+LOCK_FILE = "run.lock"
+
+
+def open_workdir(workdir: Path, processes: Processes) -> None:
+    """Make it, and fail now rather than after the work if it cannot be used by all."""
+    probe = workdir / f".writable-{processes.index}"
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise writing_failed(
+            f"cannot write to {workdir}: {error.strerror}; choose another --workdir", error
+        ) from error
+    if processes.count > 1:
+        _check_shared(workdir, processes)
+
+
+def hold(workdir: Path, processes: Processes) -> AbstractContextManager[None]:
+    """Keep a second run out of a work directory; process 0 holds it for all.
+
+    Two would write the same checkpoints and metrics. It is refused with the code for "start again":
+    a run that was just ended may take a while to let go, on NFS a minute.
+    """
+    if processes.index:
+        return nullcontext()
+    refusal = f"{workdir}: another run trains here; wait for its end or give another --workdir"
+    return alone(workdir / LOCK_FILE, StartAgainError(refusal))
+
+
+def _check_shared(workdir: Path, processes: Processes) -> None:
+    """Process 0 leaves a file with a fresh name, which all others must find."""
+
+    def leave() -> str:
+        sign = workdir / f".shared-{secrets.token_hex(8)}"
+        sign.touch()
+        return sign.name
+
+    sign = workdir / processes.first("a look at the work directory", leave)
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not (seen := sign.exists()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    blind = [i for i, saw in enumerate(processes.gather("the same look", seen)) if not saw]
+    if processes.index == 0:
+        sign.unlink()
+    if blind:
+        names = ", ".join(processes.name(i) for i in blind[:8])
+        raise UserError(
+            f"{workdir.absolute()} of {processes.name(0)} is another folder at {names}: "
+            "give a --workdir on a file system that all processes share"
+        )

@@ -1,0 +1,241 @@
+"""What a run writes about itself: `metrics.jsonl`, TensorBoard, and Weights & Biases if asked for.
+
+`metrics.jsonl` is the record: one JSON object per line, `step` first, whole after any kill and free
+of steps that a resumed run goes through again. The others are views for people.
+"""
+
+import importlib
+import json
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import jax
+
+from tupe_jax.utils.errors import UserError, writing_failed
+
+METRICS_FILE = "metrics.jsonl"
+
+Line = dict[str, Any]
+"""`step` and the values at it; a value that was NaN or infinite is None."""
+
+
+class _Sink(Protocol):
+    """A place where scalars go."""
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
+    def truncate_after(self, step: int) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class MetricWriter:
+    """Scalars by step, to every place at once; on a pod the first process writes for all.
+
+    Flush before a checkpoint is made: what was recorded of the steps that a resumed run does not
+    repeat must be on the disk by then.
+    """
+
+    def __init__(self, workdir: Path, *, wandb_project: str = "") -> None:
+        self._sinks: list[_Sink] = []
+        if jax.process_index() != 0:
+            return
+        # Before the others: a missing package must stop a run before it writes anything.
+        if wandb_project:
+            self._sinks.append(_WeightsAndBiases(workdir, wandb_project))
+        self._sinks += [_JsonLines(workdir / METRICS_FILE), _TensorBoard(workdir / "tensorboard")]
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Record the values at a step."""
+        for sink in self._sinks:
+            sink.write(step, scalars)
+
+    def truncate_after(self, step: int) -> None:
+        """Forget what was recorded of later steps: the run goes on from a checkpoint at `step`."""
+        for sink in self._sinks:
+            sink.truncate_after(step)
+
+    def flush(self) -> None:
+        for sink in self._sinks:
+            sink.flush()
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+def read_metrics(path: Path) -> list[Line]:
+    """All whole lines of a `metrics.jsonl`; the run that writes it may be going on, or killed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; `tupe pretrain` writes it") from None
+    return [line for _, line in _parsed(path, text)]
+
+
+def _parsed(path: Path, text: str) -> Iterator[tuple[str, Line]]:
+    """Every whole line as it stands, and as JSON."""
+    # What follows the last line break is empty, or a line that a kill cut off.
+    for number, raw in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            line = json.loads(raw)
+            int(line["step"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{path}:{number}: not a line of metrics: {raw[:60]!r}; remove the line"
+            ) from None
+        yield raw, line
+
+
+class _JsonLines:
+    """A file that gets one line per call, each handed to the system at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = self._open_with_lines_until(math.inf)
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        # JSON has no NaN, and most readers but Python's refuse a file with one.
+        values = {name: _number(v) if math.isfinite(v) else None for name, v in scalars.items()}
+        with _told_to_the_user(self._path):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def truncate_after(self, step: int) -> None:
+        self._file.close()
+        self._file = self._open_with_lines_until(step)
+
+    def flush(self) -> None:
+        """No line waits in this process, but a mounted bucket uploads them only when told to."""
+        with _told_to_the_user(self._path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open_with_lines_until(self, step: float) -> TextIO:
+        """Open the file to append to it, without later lines and without half a line."""
+        with _told_to_the_user(self._path):
+            before = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+            after = "".join(
+                f"{raw}\n" for raw, line in _parsed(self._path, before) if line["step"] <= step
+            )
+            if after != before:
+                unfinished = self._path.with_name(f"{self._path.name}.tmp")
+                with unfinished.open("w", encoding="utf-8") as file:
+                    file.write(after)
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.replace(self._path)
+            return self._path.open("a", encoding="utf-8", buffering=1)
+
+
+class _TensorBoard:
+    """An event file, in TensorBoard's own format.
+
+    Written with TensorBoard's parts that need no TensorFlow: a run on prepared rows never loads it,
+    which saves every process seconds at each start and some hundred megabytes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._session, self._summary = Event, SessionLog, Summary
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}"
+        self._path = folder / name
+        with _told_to_the_user(self._path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab", buffering=0)
+        self._records = RecordWriter(self._file)
+        self._record(file_version="brain.Event:2")
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        value = self._summary.Value
+        values = [value(tag=name, simple_value=number) for name, number in scalars.items()]
+        self._record(step=step, summary=self._summary(value=values))
+
+    def truncate_after(self, step: int) -> None:
+        """Tells readers to drop what earlier files have of later steps."""
+        self._record(step=step + 1, session_log=self._session(status=self._session.START))
+
+    def flush(self) -> None:
+        with _told_to_the_user(self._path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _record(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        with _told_to_the_user(self._path):
+            self._records.write(event.SerializeToString())
+
+
+class _WeightsAndBiases:
+    """One run of a project; a resumed run adds to the same one."""
+
+    def __init__(self, workdir: Path, project: str) -> None:
+        try:
+            wandb = importlib.import_module("wandb")
+        except ImportError:
+            raise UserError(
+                f"the Weights & Biases project {project!r} is set but wandb is not installed: "
+                "`pip install wandb`, or leave the project empty"
+            ) from None
+        try:
+            self._run = wandb.init(
+                project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
+            )
+        except wandb.Error as error:
+            raise UserError(
+                f"Weights & Biases refuses project {project!r} ({error}); run `wandb login`, set "
+                "WANDB_MODE=offline, or leave the project empty"
+            ) from error
+        # W&B's own step only goes up; a resumed run may start a little earlier.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._run.log({"step": step, **scalars})
+
+    def truncate_after(self, step: int) -> None:
+        """Both stay; an exactly resumed run writes the same values again."""
+
+    def flush(self) -> None:
+        """W&B sends from a process of its own."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _wandb_id(workdir: Path) -> str:
+    """The run's name at W&B, made up once per work directory."""
+    path = workdir / "wandb_run_id"
+    with _told_to_the_user(path):
+        if not path.exists():
+            path.write_text(secrets.token_hex(4), encoding="utf-8")
+        return path.read_text(encoding="utf-8").strip()
+
+
+def _number(value: float) -> int | float:
+    """A plain number for JSON; NumPy's and JAX's scalars are none."""
+    return value if isinstance(value, int) else float(value)
+
+
+@contextmanager
+def _told_to_the_user(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise writing_failed(
+            f"{path}: cannot write metrics ({error.strerror}); free the disk or choose another "
+            "--workdir",
+            error,
+        ) from error

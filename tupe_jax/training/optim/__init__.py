@@ -1,0 +1,1 @@
+"""Optimizers, parameter groups and the learning-rate schedule."""

@@ -1,0 +1,73 @@
+"""The learning rate of every update."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from tupe_jax.config.schema import OptimizerConfig
+from tupe_jax.training.optim.durations import in_steps
+
+
+def scheduled_learning_rate(
+    config: OptimizerConfig, *, total_steps: int, batch_size: int, rows_per_epoch: int | None
+) -> optax.Schedule:
+    """`learning_rate` with the config's durations, however they are written."""
+
+    def steps(name: str) -> int:
+        return in_steps(
+            getattr(config, name),
+            f"optimizer.{name}",
+            total_steps=total_steps,
+            batch_size=batch_size,
+            rows_per_epoch=rows_per_epoch,
+        )
+
+    return learning_rate(
+        config,
+        total_steps=total_steps,
+        warmup_steps=steps("warmup"),
+        decay_steps=steps("decay"),
+    )
+
+
+def learning_rate(
+    config: OptimizerConfig, *, total_steps: int, warmup_steps: int, decay_steps: int
+) -> optax.Schedule:
+    """The learning rate as a function of the updates made before.
+
+    It rises in equal parts, peak / warmup_steps at the first update and the peak at the last one
+    of the warm-up, and then follows `config.schedule`:
+
+    linear, cosine   down to final_fraction * peak, reached by the last update
+    wsd              stays, and falls linearly to that value in the last `decay_steps`
+    constant         stays
+
+    A warm-up that is longer than the run lasts to its end. Where rise and fall overlap, the
+    smaller value counts. With `config.warmup_from_zero` everything comes one update later: 0 at
+    the first, the peak right after the warm-up, and the last update is one short of the end.
+    """
+    decay_steps = decay_steps if config.schedule == "wsd" else total_steps - warmup_steps
+    decay_start = total_steps - decay_steps
+    fall = _FALLS[config.schedule]
+
+    def schedule(updates_before: ArrayLike) -> jax.Array:
+        update = jnp.asarray(updates_before) + (0 if config.warmup_from_zero else 1)
+        risen = jnp.minimum(update / max(warmup_steps, 1), 1)
+        progress = jnp.clip((update - decay_start) / max(decay_steps, 1), 0, 1)
+        floor = config.final_fraction
+        fallen = floor + (1 - floor) * fall(progress)
+        return config.peak_learning_rate * jnp.minimum(risen, fallen)
+
+    return schedule
+
+
+_FALLS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "linear": lambda progress: 1 - progress,
+    "cosine": lambda progress: (1 + jnp.cos(jnp.pi * progress)) / 2,
+    "wsd": lambda progress: 1 - progress,
+    "constant": jnp.ones_like,
+}
+"""From 1 to 0 while the decay goes on, or not at all."""
