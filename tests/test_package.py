@@ -12,7 +12,7 @@ import tupe_jax
 from tupe_jax import cli
 from tupe_jax.config.loading import load_config
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS
-from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE, StartAgainError, UserError, writing_failed
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError, writing_failed
 
 ROOT = Path(__file__).parent.parent
 
@@ -197,7 +197,7 @@ def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_pa
         (IsADirectoryError(), UserError),
         (NotADirectoryError(), UserError),
         (PermissionError(), UserError),
-        (OSError("no space left on device"), StartAgainError),
+        (OSError("no space left on device"), RetryError),
     ],
 )
 def test_a_wrong_place_to_write_stays_wrong(cause, kind):
@@ -206,10 +206,10 @@ def test_a_wrong_place_to_write_stays_wrong(cause, kind):
 
 def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, capsys):
     def fail(arguments):
-        raise StartAgainError("the storage failed")
+        raise RetryError("the storage failed")
 
     monkeypatch.setattr("tupe_jax.commands.pretrain.run", fail)
-    assert cli.main(["pretrain"]) == START_AGAIN_EXIT_CODE
+    assert cli.main(["pretrain"]) == RETRY_EXIT_CODE
     assert capsys.readouterr().err == "tupe pretrain: the storage failed\n"
 
 

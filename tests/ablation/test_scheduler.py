@@ -21,8 +21,8 @@ from tupe_jax.finetune.glue.protocol import Shard
 from tupe_jax.finetune.tasks import open_task
 from tupe_jax.lab.nli_pairs import builtin_pairs
 from tupe_jax.training.loop import DivergedError
-from tupe_jax.utils.errors import StartAgainError, UserError
-from tupe_jax.utils.lock import alone
+from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.lock import exclusive_lock
 
 LOSSES = {
     ("bert_a", 1e-3): 3.5,
@@ -130,7 +130,7 @@ def test_shards_in_one_folder_make_the_table_of_one_machine(tmp_path):
 def test_a_shard_says_what_it_waits_for(tmp_path):
     config = small_study(["bert_a"], seeds=(0, 1, 2))
     first, second = (Lab(config, tmp_path) for _ in range(2))
-    with pytest.raises(StartAgainError) as error:
+    with pytest.raises(RetryError) as error:
         second.run(Shard(1, 2))
     assert "have finished bert_a, seed 0, learning rate 0.001: run those" in str(error.value)
     assert "0.01" not in str(error.value)  # that one is done
@@ -262,7 +262,7 @@ def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):
     performer = performer_in(tmp_path)
     assert performer(key, is_tuning=True) is None
     with (
-        alone(tmp_path / key.folder / perform.LOCK_FILE),
+        exclusive_lock(tmp_path / key.folder / perform.LOCK_FILE),
         pytest.raises(UserError, match=r"another process does this run: .*bert_a/seed0-lr0\.001"),
     ):
         performer(key, is_tuning=True)

@@ -30,9 +30,9 @@ from tests.checkpointing.checkpoints import (
 from tupe_jax.checkpointing.checksum import fingerprints
 from tupe_jax.checkpointing.format import DamagedError, _damage_if_unreadable
 from tupe_jax.utils.errors import (
-    START_AGAIN_EXIT_CODE,
+    RETRY_EXIT_CODE,
     USER_ERROR_EXIT_CODE,
-    StartAgainError,
+    RetryError,
     UserError,
 )
 
@@ -115,12 +115,12 @@ def test_trouble_of_the_storage_is_not_taken_for_damage(tmp_path):
     file = tmp_path / "1" / "about" / "about.json"
     file.unlink()
     file.mkdir()  # the nearest thing to an unreadable file when tests run as root
-    with pytest.raises(StartAgainError, match=r"cannot read .*/1: IsADirectoryError"):
+    with pytest.raises(RetryError, match=r"cannot read .*/1: IsADirectoryError"):
         checkpoints.restore(abstract(small_state(0)))
     assert names(tmp_path) == ["1"]
 
 
-@pytest.mark.parametrize(("code", "error"), [(5, StartAgainError), (2, DamagedError)])
+@pytest.mark.parametrize(("code", "error"), [(5, RetryError), (2, DamagedError)])
 def test_what_the_system_told_tensorstore_decides(code, error):
     """A mounted bucket answers trouble of the network with EIO, which tensorstore does not know."""
     said = f"UNKNOWN: Error reading \"d/0\": [OS error {code}] [os_error_code='{code}']"
@@ -274,7 +274,7 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_is_lost(tmp_path):
     with python(run, tmp_path) as process:
         message, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert message.startswith(f"{START_AGAIN_EXIT_CODE} cannot save checkpoints in {tmp_path}")
+    assert message.startswith(f"{RETRY_EXIT_CODE} cannot save checkpoints in {tmp_path}")
     assert "File too large" in message
     assert {"1", "3"} <= set(names(tmp_path))
     assert "2" not in names(tmp_path)

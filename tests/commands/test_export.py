@@ -24,7 +24,7 @@ from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.inference.model_card import pretraining_command
 from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
 from tupe_jax.model.params import arrays_of
-from tupe_jax.tokenizers.sentencepiece import train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 
 ROOT = Path(__file__).parents[2]
 PIECES = 300
@@ -34,7 +34,7 @@ TOKENS = np.random.default_rng(0).integers(5, PIECES, (2, 12))
 @pytest.fixture(scope="module")
 def vocabulary():
     lines = [sentence.text for d in documents(0, 0, 100) for sentence in d.sentences]
-    return train_vocabulary(lines, PIECES)
+    return train_sentencepiece(lines, PIECES)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
 def test_a_vocabulary_of_another_size_is_not_imported(released, tmp_path, capsys):
     other = tmp_path / "other.model"
     lines = [sentence.text for d in documents(0, 0, 100) for sentence in d.sentences]
-    other.write_bytes(train_vocabulary(lines, PIECES - 1))
+    other.write_bytes(train_sentencepiece(lines, PIECES - 1))
     arguments = ["import-fairseq", str(released / "checkpoint.pt"), str(tmp_path / "out")]
     code = cli.main([*arguments, f"--vocabulary={other}"])
     assert code == cli.USER_ERROR_EXIT_CODE

@@ -19,7 +19,7 @@ from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
 from tupe_jax.interop.hugging_face.importing import from_state_dict
 from tupe_jax.model.params import arrays_of
-from tupe_jax.tokenizers.sentencepiece import train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
 
@@ -41,7 +41,7 @@ def test_transformers_reads_what_was_trained_here(tmp_path):
 
 def test_our_own_vocabulary_goes_and_comes_back(tmp_path):
     words = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = train_vocabulary([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
+    vocabulary = train_sentencepiece([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
     position = PositionConfig("added", "none", untie_cls=False, max_length=20)
     model = spread_model(small_config(position=position, vocab_size=70, num_layers=1))
     write_files(model, vocabulary, tmp_path)

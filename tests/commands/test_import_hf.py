@@ -22,7 +22,7 @@ from tupe_jax.inference.fill_mask import encode_masked, fill_masks
 from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.hugging_face.importing import from_state_dict
-from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
+from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import save_folder
 from tupe_jax.lab.nli_pairs import builtin_pairs
 from tupe_jax.lab.nli_probes import probe_inference
@@ -96,7 +96,7 @@ def test_what_public_files_have_beside_the_model_is_left_out_and_told(kind, monk
     monkeypatch.setattr(files, "require_config", lambda _: model.config.to_dict())
     monkeypatch.setattr(files, "read_arrays", lambda _: state)
     vocabulary = SimpleNamespace(special=SimpleNamespace(sep_id=public.SEP), content=b"")
-    monkeypatch.setattr(importing, "read_vocabulary", lambda *_: vocabulary)
+    monkeypatch.setattr(importing, "read_tokenizer", lambda *_: vocabulary)
     imported = importing.from_folder(Path("downloaded"))
     assert set(beside) <= set(imported.left_out)
     others = set(imported.left_out) - set(beside)
@@ -282,7 +282,7 @@ def test_a_text_of_special_pieces_has_no_words(downloaded):
 
 def test_byte_level_guesses_are_words_as_they_are_written(tmp_path):
     byte_level_bpe(tmp_path, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    vocabulary = read_vocabulary(tmp_path, "roberta", 400)
+    vocabulary = read_tokenizer(tmp_path, "roberta", 400)
     special = vocabulary.special
     ids = {"pad_id": special.pad_id, "sep_id": special.sep_id}
     model = spread_model(small_config("bert_a", vocab_size=400, num_layers=1, **ids))

@@ -11,7 +11,7 @@ from tests.inference.small_language import PIECES, sentences
 from tests.model.helpers import small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
-from tupe_jax.tokenizers.sentencepiece import train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 
 TEXTS = ["the dog sees the cat.", "a girl is quiet."]
 
@@ -26,7 +26,7 @@ def trained_model(tmp_path_factory):
     """Random weights: the words are of no interest here."""
     folder = tmp_path_factory.mktemp("random") / "model"
     config = with_position(small_config(vocab_size=PIECES, num_layers=1), max_length=32)
-    save_folder(spread_model(config), folder, train_vocabulary(sentences(500), PIECES))
+    save_folder(spread_model(config), folder, train_sentencepiece(sentences(500), PIECES))
     return folder
 
 

@@ -10,7 +10,7 @@ from tupe_jax.data.pretraining.sampling import sample_lines
 from tupe_jax.data.pretraining.seqio_tasks import Component, parse_task
 from tupe_jax.data.pretraining.sources import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def test_the_same_text_gives_the_same_file(corpus: Path) -> None:
         arguments = [f"--text={corpus}/*.txt", "--size=150", f"--out={corpus}/{name}.model"]
         assert main(["vocab", *arguments]) == 0
     assert (corpus / "a.model").read_bytes() == (corpus / "b.model").read_bytes()
-    assert Vocabulary.load(corpus / "a.model").size == 150
+    assert SentencePieceTokenizer.load(corpus / "a.model").size == 150
     assert not list(corpus.glob("*.tmp"))
 
 
 def test_a_task_of_the_built_in_corpus_will_do(corpus: Path) -> None:
     out = corpus / "builtin.model"
     assert main(["vocab", "--task=builtin:50", "--size=300", f"--out={out}"]) == 0
-    assert Vocabulary.load(out).size == 300
+    assert SentencePieceTokenizer.load(out).size == 300
 
 
 def test_a_small_corpus_is_read_whole_but_for_the_held_out_documents(corpus: Path) -> None:

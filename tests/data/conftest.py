@@ -3,12 +3,12 @@
 import pytest
 
 from tests.data.small_corpus import documents
-from tupe_jax.tokenizers.sentencepiece import Vocabulary, train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 
 
 @pytest.fixture(scope="session")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
     lines = (line for document in documents(500) for line in document.split("\n"))
     path = tmp_path_factory.mktemp("vocabulary") / "small.model"
-    path.write_bytes(train_vocabulary(lines, 200))
-    return Vocabulary.load(path)
+    path.write_bytes(train_sentencepiece(lines, 200))
+    return SentencePieceTokenizer.load(path)

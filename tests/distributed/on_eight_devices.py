@@ -16,7 +16,7 @@ from tupe_jax.config.schema import Config, MeshConfig, ObjectiveConfig, Optimize
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.model.layers import dropout
-from tupe_jax.objectives.masking import mask_rows
+from tupe_jax.objectives.masking import mask_tokens
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.train_state import plan_state, random_key
@@ -80,7 +80,7 @@ def train(name):
     optimizer = make_optimizer(config.optimizer, schedule)
     plan = plan_state(config, mesh)
     mask = functools.partial(
-        mask_rows,
+        mask_tokens,
         objective=config.objective,
         special=SpecialTokens(0, 1, 2, 3, 4),
         vocab_size=VOCAB,

@@ -10,7 +10,7 @@ import pytest
 from jax._src.clusters import cloud_tpu_cluster
 
 from tests.distributed.ports import free_port
-from tupe_jax.distributed.initialize import Wish, find_place
+from tupe_jax.distributed.initialize import ProcessFlags, find_place
 from tupe_jax.distributed.rendezvous import Place, meet
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
@@ -48,34 +48,34 @@ def environment(monkeypatch):
 
 
 def test_alone_when_nobody_says_otherwise(environment):
-    assert find_place(Wish(), 1.0) is None
-    assert find_place(Wish("host:1", 1, 0), 1.0) is None
+    assert find_place(ProcessFlags(), 1.0) is None
+    assert find_place(ProcessFlags("host:1", 1, 0), 1.0) is None
 
 
 def test_flags_come_before_variables(environment):
     environment(JAX_COORDINATOR_ADDRESS="a:1", JAX_NUM_PROCESSES="8", JAX_PROCESS_ID="5")
-    assert find_place(Wish(), 1.0) == Place("a:1", 8, 5)
-    assert find_place(Wish("b:2", None, 0), 1.0) == Place("b:2", 8, 0)
+    assert find_place(ProcessFlags(), 1.0) == Place("a:1", 8, 5)
+    assert find_place(ProcessFlags("b:2", None, 0), 1.0) == Place("b:2", 8, 0)
 
 
 def test_slurm_tells_through_jax(environment):
     environment(**SLURM)
-    place = find_place(Wish(), 1.0)
+    place = find_place(ProcessFlags(), 1.0)
     assert (place.host, place.count, place.index, place.cluster) == ("node003", 4, 2, "slurm")
     environment(SLURM_NTASKS="1", SLURM_PROCID="0")
-    assert find_place(Wish(), 1.0) is None
+    assert find_place(ProcessFlags(), 1.0) is None
 
 
 def test_open_mpi_tells_through_jax(environment):
     environment(**OPEN_MPI)
-    place = find_place(Wish(), 1.0)
+    place = find_place(ProcessFlags(), 1.0)
     assert (place.host, place.count, place.index, place.cluster) == ("10.96.0.1", 4, 2, "ompi")
 
 
 def test_gke_tells_through_jax(environment, monkeypatch):
     monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
     environment(**GKE)
-    place = find_place(Wish(), 1.0)
+    place = find_place(ProcessFlags(), 1.0)
     assert (place.host, place.count, place.index, place.cluster) == ("localhost", 2, 1, "gketpu")
     assert place.expected_hosts == ("localhost", "worker-1")
 
@@ -83,12 +83,12 @@ def test_gke_tells_through_jax(environment, monkeypatch):
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        (Wish("host:1", 4), ["--process or JAX_PROCESS_ID", "needs"]),
-        (Wish(process=1), ["--coordinator", "--processes"]),
-        (Wish("host", 4, 1), ["'host' is not host:port"]),
-        (Wish("host:99999", 4, 1), ["'host:99999' is not host:port"]),
-        (Wish("host:1", 0, 0), ["--processes=0: a run has at least one"]),
-        (Wish("host:1", 4, 4), ["no process 4 among 4", "0 to 3"]),
+        (ProcessFlags("host:1", 4), ["--process or JAX_PROCESS_ID", "needs"]),
+        (ProcessFlags(process=1), ["--coordinator", "--processes"]),
+        (ProcessFlags("host", 4, 1), ["'host' is not host:port"]),
+        (ProcessFlags("host:99999", 4, 1), ["'host:99999' is not host:port"]),
+        (ProcessFlags("host:1", 0, 0), ["--processes=0: a run has at least one"]),
+        (ProcessFlags("host:1", 4, 4), ["no process 4 among 4", "0 to 3"]),
     ],
 )
 def test_half_a_place_is_refused(wish, words, environment):
@@ -101,7 +101,7 @@ def test_half_a_place_is_refused(wish, words, environment):
 def test_a_variable_that_is_no_number(environment):
     environment(JAX_NUM_PROCESSES="many")
     with pytest.raises(UserError, match="JAX_NUM_PROCESSES='many'"):
-        find_place(Wish(), 1.0)
+        find_place(ProcessFlags(), 1.0)
 
 
 def python(program, *arguments):
@@ -116,7 +116,7 @@ def python(program, *arguments):
 INTERRUPTED_TWICE = """
 import os, socket, sys, threading
 from tupe_jax.distributed.rendezvous import Connection
-from tupe_jax.distributed.process_group import Processes
+from tupe_jax.distributed.process_group import ProcessGroup
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
 
 def send_signal():
@@ -124,7 +124,7 @@ def send_signal():
 
 other = socket.create_server(("localhost", 0))
 connection = Connection(socket.create_connection(other.getsockname()))
-with StopSignal(), Processes(0, ("a", "b"), {1: connection}) as processes:
+with StopSignal(), ProcessGroup(0, ("a", "b"), {1: connection}) as processes:
     try:
         send_signal()
     except StopBeforeTraining:
@@ -177,11 +177,11 @@ FAILS = """
 import socket, sys
 from tupe_jax.utils.errors import UserError
 from tupe_jax.distributed.rendezvous import Connection
-from tupe_jax.distributed.process_group import Processes
+from tupe_jax.distributed.process_group import ProcessGroup
 
 other = socket.create_server(("localhost", 0))
 connection = Connection(socket.create_connection(other.getsockname()))
-with Processes(0, ("a", "b"), {1: connection}):
+with ProcessGroup(0, ("a", "b"), {1: connection}):
     sys.stdin.read()
     raise UserError("wrong")
 """

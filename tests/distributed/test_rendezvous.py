@@ -1,4 +1,4 @@
-"""Processes that meet, tell each other things, and agree: threads stand for processes here.
+"""Processes that exchange values and agree; threads stand in for processes here.
 
 What happens when a process fails or dies is shown with real ones in
 `tests/training/test_many_processes.py`.
@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.distributed.ports import free_port
-from tupe_jax.distributed.process_group import Processes
+from tupe_jax.distributed.process_group import ProcessGroup
 from tupe_jax.distributed.rendezvous import Connection, Place, meet
 from tupe_jax.run.workdir import open_workdir
 from tupe_jax.utils.errors import (
-    START_AGAIN_EXIT_CODE,
+    RETRY_EXIT_CODE,
     USER_ERROR_EXIT_CODE,
-    StartAgainError,
+    RetryError,
     UserError,
 )
 
@@ -32,7 +32,7 @@ def together(count, act, *, here=None, wait=30.0):
             met = meet(place, wait, print)
         except UserError as error:
             return error
-        with Processes(index, met.hosts, met.connections) as processes:
+        with ProcessGroup(index, met.hosts, met.connections) as processes:
             try:
                 return act(processes)
             except UserError as error:
@@ -109,20 +109,20 @@ def test_all_that_came_are_told_who_did_not():
         assert "here: 0 (" in str(error)
         assert "not started on every host" in str(error)
         assert "firewall" in str(error)
-        assert error.exit_code == START_AGAIN_EXIT_CODE
+        assert error.exit_code == RETRY_EXIT_CODE
 
 
 def test_process_0_does_not_come():
     (error,) = together(2, lambda _: None, here=[1], wait=0.5)
     assert "process 1 could not reach process 0 at localhost:" in str(error)
     assert "refused" in str(error)
-    assert error.exit_code == START_AGAIN_EXIT_CODE
+    assert error.exit_code == RETRY_EXIT_CODE
 
 
 def test_a_port_that_stays_taken():
     with socket.create_server(("", 0)) as taken:
         place = Place(f"localhost:{taken.getsockname()[1]}", 2, 0)
-        with pytest.raises(StartAgainError, match="in use"):
+        with pytest.raises(RetryError, match="in use"):
             meet(place, 0.3, print)
 
 

@@ -4,7 +4,7 @@ from flax import nnx
 
 from tests.model.helpers import small_config, with_position
 from tupe_jax.config.schema import OptimizerConfig
-from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
+from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.data import encode_rows
 from tupe_jax.finetune.run import finetune
@@ -33,7 +33,7 @@ MODEL = with_position(small_config(vocab_size=PIECES, num_layers=1), max_length=
 
 
 def make_model_folder(folder):
-    vocabulary = make_vocabulary(
+    vocabulary = train_tokenizer(
         "builtin:100", folder / "v.model", size=PIECES, cleaning=(), seed=0
     )
     model = MaskedLM(MODEL, rngs=nnx.Rngs(0))

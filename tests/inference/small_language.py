@@ -13,7 +13,7 @@ from tupe_jax.inference.batching import encode_sentences
 from tupe_jax.interop.model_folder import Facts, save_folder
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
-from tupe_jax.tokenizers.sentencepiece import MASK_ID, Vocabulary, train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import MASK_ID, SentencePieceTokenizer, train_sentencepiece
 
 NOUNS = ("farmer", "doctor", "nurse", "girl", "dog", "cat", "horse", "king")
 ADJECTIVES = ("old", "young", "happy", "quiet")
@@ -99,7 +99,7 @@ def make_model_folder(folder):
     """The trained model with its vocabulary."""
     texts = sentences(STEPS * ROWS)
     file = folder / "v.model"
-    file.write_bytes(train_vocabulary(texts, PIECES))
-    model, _ = train(Vocabulary.load(file), texts)
+    file.write_bytes(train_sentencepiece(texts, PIECES))
+    model, _ = train(SentencePieceTokenizer.load(file), texts)
     save_folder(model, folder / "model", file.read_bytes(), Facts(step=STEPS, length=LENGTH))
     return folder / "model"

@@ -12,9 +12,9 @@ from tupe_jax.tokenizers.sentencepiece import (
     CLS_ID,
     MASK_ID,
     SEP_ID,
-    SPECIAL_PIECES,
-    Vocabulary,
-    train_vocabulary,
+    SPECIAL_TOKENS,
+    SentencePieceTokenizer,
+    train_sentencepiece,
 )
 from tupe_jax.utils.errors import UserError
 
@@ -23,8 +23,8 @@ from tupe_jax.utils.errors import UserError
 def vocabulary(tmp_path_factory):
     lines = ["the cat sat on the mat.", "a dog ran to the (old) house, and the cat ran too."] * 50
     path = tmp_path_factory.mktemp("vocabulary") / "small.model"
-    path.write_bytes(train_vocabulary(lines, 90))
-    return Vocabulary.load(path)
+    path.write_bytes(train_sentencepiece(lines, 90))
+    return SentencePieceTokenizer.load(path)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_guesses_are_those_of_the_model(model, vocabulary):
     ids = np.array([[CLS_ID, *encode_masked(vocabulary, text), SEP_ID]])
     places = np.flatnonzero(ids[0] == MASK_ID)
     logits_MxV = np.array(logits(model, ids))[0, places, : vocabulary.size]
-    logits_MxV[:, : len(SPECIAL_PIECES)] = -np.inf
+    logits_MxV[:, : len(SPECIAL_TOKENS)] = -np.inf
     expected = np.asarray(jax.nn.softmax(logits_MxV))
     for guesses, probability_V in zip(filled.guesses, expected, strict=True):
         best = np.argsort(-probability_V)[:3]
@@ -89,7 +89,7 @@ def test_sentences_do_not_disturb_each_other(model, vocabulary):
 def test_all_ordinary_pieces_together_are_certain(model, vocabulary):
     (filled,) = fill_masks(model, vocabulary, ["the [MASK]"], top_k=10_000)
     (guesses,) = filled.guesses
-    assert len(guesses) == vocabulary.size - len(SPECIAL_PIECES)
+    assert len(guesses) == vocabulary.size - len(SPECIAL_TOKENS)
     assert sum(guess.probability for guess in guesses) == pytest.approx(1, abs=1e-5)
 
 

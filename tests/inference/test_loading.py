@@ -9,7 +9,7 @@ import pytest
 
 from tests.finetune import tuning
 from tests.model.helpers import small_config, spread_model
-from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
+from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.interop.model_folder import save_folder
 from tupe_jax.model.params import arrays_of
@@ -19,7 +19,7 @@ from tupe_jax.utils.errors import UserError
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
     file = tmp_path_factory.mktemp("vocabulary") / "v.model"
-    return make_vocabulary("builtin:100", file, size=tuning.PIECES, cleaning=(), seed=0)
+    return train_tokenizer("builtin:100", file, size=tuning.PIECES, cleaning=(), seed=0)
 
 
 @pytest.fixture(scope="module")

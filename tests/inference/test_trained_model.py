@@ -19,7 +19,7 @@ from tupe_jax.inference.embeddings import _vectors
 from tupe_jax.inference.fill_mask import _log_probability
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID, SentencePieceTokenizer
 
 TEXTS = ["the dog sees the cat.", "two young kings follow the old horse.", "a girl is quiet."]
 
@@ -31,7 +31,7 @@ def model(model_folder):
 
 def other_model(model_folder, variant, heads=None, facts=None):
     """Random weights with the vocabulary of the small language."""
-    vocabulary = Vocabulary.load(model_folder / "vocabulary.model")
+    vocabulary = SentencePieceTokenizer.load(model_folder / "vocabulary.model")
     config = small_config(variant, vocab_size=vocabulary.size, num_layers=2)
     module = spread_model(with_position(config, max_length=16), heads=heads)
     return TrainedModel("other", module, vocabulary, Facts(heads=facts or {}))

@@ -21,7 +21,7 @@ from tupe_jax.interop import fairseq, official_tokens
 from tupe_jax.interop.checkpoint_file import read_checkpoint, write_checkpoint
 from tupe_jax.interop.model_folder import load_folder, save_folder
 from tupe_jax.model.params import arrays_of
-from tupe_jax.tokenizers.sentencepiece import Vocabulary, train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
 PIECES = 300
@@ -33,8 +33,8 @@ TEXTS = ("the old doctors are tired.", "the dog sees \u4e2d the house", "a dog")
 def tokenizer(tmp_path_factory):
     path = tmp_path_factory.mktemp("tokenizer") / "vocabulary.model"
     lines = [sentence.text for d in documents(0, 0, 100) for sentence in d.sentences]
-    path.write_bytes(train_vocabulary(lines, PIECES))
-    return Vocabulary.load(path)
+    path.write_bytes(train_sentencepiece(lines, PIECES))
+    return SentencePieceTokenizer.load(path)
 
 
 @pytest.fixture(scope="module", params=["tupe_r", "tupe_a"])
@@ -203,7 +203,9 @@ def test_our_ids_without_a_tokenizer_cannot_be_renumbered(tmp_path, capsys):
 
 @pytest.mark.parametrize("token", ["<mask>", "<pad>", "a\nb", "\r"])
 def test_a_token_that_dict_txt_cannot_hold_is_refused(token, tokenizer, monkeypatch):
-    monkeypatch.setattr(Vocabulary, "token", lambda self, id: token if id == 9 else f"t{id}")
+    monkeypatch.setattr(
+        SentencePieceTokenizer, "token", lambda self, id: token if id == 9 else f"t{id}"
+    )
     with pytest.raises(UserError) as error:
         official_tokens.dictionary_lines(tokenizer)
     assert repr(token) in str(error.value)

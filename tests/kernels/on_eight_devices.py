@@ -9,9 +9,9 @@ from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gr
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
-from tupe_jax.kernels.multi_block import long_attention
+from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.sharded import on_mesh
-from tupe_jax.kernels.single_block import fused_attention
+from tupe_jax.kernels.single_block import single_block_attention
 
 MESHES = {
     "slices, data and tensor": MeshConfig(slice=2, data=2, fsdp=1, tensor=2),
@@ -23,8 +23,8 @@ B, S, H, d = 4, 24, 2, 64
 def main():
     settings = {"scale": d**-0.5, "rate": 0.2}
     kernels = {
-        "fused": (partial(fused_attention, **settings), numbers((H, S, S), 9)),
-        "long": (partial(long_attention, block=128, **settings), bias_of("tupe_r", S, H, d)),
+        "fused": (partial(single_block_attention, **settings), numbers((H, S, S), 9)),
+        "long": (partial(multi_block_attention, block=128, **settings), bias_of("tupe_r", S, H, d)),
     }
     seen = {}
     for kernel, (attend, bias) in kernels.items():

@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
 from tupe_jax.kernels.diagonals import tile_of_window, window_of_tile
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
-from tupe_jax.kernels.multi_block import long_attention
+from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.reference import attention
 
 BLOCK = 128
@@ -60,7 +60,7 @@ def test_values_and_gradients(case):
     settings = {"scale": (2 * d) ** -0.5, "rate": rate}
 
     def fused(q, k, v, bias):
-        return long_attention(q, k, v, bias, words(B, S), SEED, block=BLOCK, **settings)
+        return multi_block_attention(q, k, v, bias, words(B, S), SEED, block=BLOCK, **settings)
 
     def plain(q, k, v, bias):
         made = None if form == "none" else dense(bias, S)
@@ -91,7 +91,7 @@ def test_tiles_of_diagonals_and_their_transpose():
 def test_no_array_of_the_size_of_the_scores():
     """Forward and backward of rows of 2,048: nothing outside the kernels is S x S."""
     B, S, H, d = 1, 2048, 2, 64
-    attend = partial(long_attention, scale=1.0, rate=0.1)
+    attend = partial(multi_block_attention, scale=1.0, rate=0.1)
 
     def loss(q, k, v, bias):
         return attend(q, k, v, bias, words(B, S), SEED).sum()

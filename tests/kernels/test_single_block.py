@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
 from tupe_jax.kernels.block_sizes import LANES, fits_one_tile, tiles_for
 from tupe_jax.kernels.reference import attention
-from tupe_jax.kernels.single_block import fused_attention
+from tupe_jax.kernels.single_block import single_block_attention
 
 CASES = {  # B, S, H, d, has bias, dropout
     "three rows, one without words": (3, 70, 2, 64, True, 0.1),
@@ -34,7 +34,7 @@ def both(B, S, H, d, has_bias, rate, dtype):
         )
 
     exact = jax.tree.map(lambda x: x.astype("float32"), inputs)
-    return run(fused_attention, inputs), run(attention, exact)
+    return run(single_block_attention, inputs), run(attention, exact)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -59,7 +59,7 @@ def test_a_part_of_a_batch_drops_what_the_whole_does():
     q, k, v = qkv(B, S, H, d)
     settings = {"scale": 1.0, "rate": 0.5}
     whole = attention(q, k, v, None, words(B, S), SEED, **settings)
-    attend = jax.jit(partial(fused_attention, **settings))
+    attend = jax.jit(partial(single_block_attention, **settings))
     part = attend(
         *(x[1:, :, 1:] for x in (q, k, v)), None, words(B, S)[1:], SEED, first_row=1, first_head=1
     )

@@ -7,8 +7,8 @@ from jax.sharding import SingleDeviceSharding
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.kernels import reference, traffic
-from tupe_jax.kernels.multi_block import long_attention
-from tupe_jax.kernels.single_block import fused_attention
+from tupe_jax.kernels.multi_block import multi_block_attention
+from tupe_jax.kernels.single_block import single_block_attention
 
 pytest.importorskip("libtpu")
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -43,17 +43,17 @@ def compiled(attend, target, batch, length, num_heads, head_size, bias=None):
 
 @pytest.mark.parametrize("target", ["v5p:1x1x1", "v6e:1x1"])
 def test_base_shapes_compile(target):
-    compiled(fused_attention, target, 2, **BASE)
+    compiled(single_block_attention, target, 2, **BASE)
 
 
 def test_bfloat16_compiles_where_full_precision_is_asked_for():
     """A measurement asks for it, whatever the model computes in."""
     with jax.default_matmul_precision("highest"):
-        compiled(fused_attention, "v5e:1x1", 2, **BASE)
+        compiled(single_block_attention, "v5e:1x1", 2, **BASE)
 
 
 def test_on_v5e_the_kernel_moves_what_we_count_and_einsum_three_times_as_much():
-    kernel = compiled(fused_attention, "v5e:1x1", 8, **BASE)
+    kernel = compiled(single_block_attention, "v5e:1x1", 8, **BASE)
     einsum = compiled(reference.attention, "v5e:1x1", 8, **BASE)
     seen, by_einsum = (c.cost_analysis()["bytes accessed"] for c in (kernel, einsum))
     counted = traffic.kernel_bytes(8, **BASE, **SIZES)
@@ -68,4 +68,4 @@ def test_on_v5e_the_kernel_moves_what_we_count_and_einsum_three_times_as_much():
 
 def test_long_rows_compile_for_v5e():
     bias = jax.eval_shape(lambda: bias_of("tupe_r", 2048, 2, 64))
-    compiled(long_attention, "v5e:1x1", 1, 2048, 2, 64, bias=bias)
+    compiled(multi_block_attention, "v5e:1x1", 1, 2048, 2, 64, bias=bias)

@@ -25,7 +25,7 @@ from tupe_jax.lab.probes import Probe, ProbeItem, run_probe
 from tupe_jax.lab.written import Written
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
-from tupe_jax.tokenizers.sentencepiece import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_PIECES
+from tupe_jax.tokenizers.sentencepiece import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_TOKENS
 
 LETTERS = "abcdefgh"
 SENTENCES = [f"{x} {y}" for x, y in itertools.combinations(LETTERS, 2)]
@@ -38,7 +38,7 @@ class Alphabet:
     special, pair_separators, cls_last = SPECIAL, PAIR_SEPARATORS, False
 
     def encode(self, text):
-        return [len(SPECIAL_PIECES) + LETTERS.index(letter) for letter in text.lower().split()]
+        return [len(SPECIAL_TOKENS) + LETTERS.index(letter) for letter in text.lower().split()]
 
 
 def reverse(sentence):
@@ -52,7 +52,7 @@ def rows(sentences):
 
 def learn(variant):
     """A model of both, after some steps on all sentences at once."""
-    vocab_size = len(SPECIAL_PIECES) + len(LETTERS)
+    vocab_size = len(SPECIAL_TOKENS) + len(LETTERS)
     config = small_config(variant, vocab_size=vocab_size, num_layers=2, layer_loop="scan")
     model = MaskedLM(config, rngs=nnx.Rngs(0), classification_heads={"in_order": 2})
     # Both orders to be told apart, then each letter of the right order to be guessed.

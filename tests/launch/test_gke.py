@@ -10,7 +10,7 @@ import yaml
 
 from tests.launch.scripts import LAUNCH, ROOT, add_recorder, calls, printed, run
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE
+from tupe_jax.utils.errors import RETRY_EXIT_CODE
 
 COMMAND = ("--", "pretrain", "--config=tupe_r", "--workdir=/mnt/runs/it's $HOME")
 
@@ -112,7 +112,7 @@ def test_preemptions_and_stops_restart_without_limit_and_failures_with_one():
     assert stopped["onExitCodes"] == {
         "containerName": container,
         "operator": "In",
-        "values": [STOPPED_EXIT_CODE, START_AGAIN_EXIT_CODE],
+        "values": [STOPPED_EXIT_CODE, RETRY_EXIT_CODE],
     }
     # A pod alone must not begin again: it would wait for the others, who wait for the old one.
     assert job["backoffLimit"] == 0

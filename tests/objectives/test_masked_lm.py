@@ -9,7 +9,7 @@ from flax import nnx
 
 from tests.model.helpers import logits, random_tokens, small_config, spread_model
 from tupe_jax.objectives.masked_lm import Sums, cross_entropy, masked_lm_sums
-from tupe_jax.objectives.masking import MaskedRows
+from tupe_jax.objectives.masking import MaskedBatch
 
 ROWS, LENGTH, SLOTS, VOCAB = 4, 13, 3, 50
 
@@ -21,7 +21,7 @@ def masked_rows(seed=0):
     weights[1, 1:], positions[1, 1:] = 0, 0
     weights[2], positions[2] = 0, 0
     targets = rng.integers(1, VOCAB, (ROWS, SLOTS))
-    return MaskedRows(random_tokens(ROWS, LENGTH, VOCAB, seed=seed), positions, targets, weights)
+    return MaskedBatch(random_tokens(ROWS, LENGTH, VOCAB, seed=seed), positions, targets, weights)
 
 
 sums_of = nnx.jit(masked_lm_sums)

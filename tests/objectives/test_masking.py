@@ -12,7 +12,7 @@ import pytest
 
 from tupe_jax.config.recipes import from_config_dict, recipe
 from tupe_jax.config.schema import ObjectiveConfig
-from tupe_jax.objectives.masking import mask_rows
+from tupe_jax.objectives.masking import mask_tokens
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.utils.errors import UserError
 
@@ -36,7 +36,7 @@ def rows(count=64, length=128, seed=0):
 
 @functools.partial(jax.jit, static_argnames=("objective", "special"))
 def masked_on_device(tokens, key, objective, special):
-    return mask_rows(
+    return mask_tokens(
         tokens,
         key,
         objective=objective,
@@ -269,9 +269,9 @@ def test_wrong_use_is_told():
     key = jax.random.key(0)
     common = {"special": SPECIAL, "vocab_size": VOCAB}
     with pytest.raises(UserError, match=r"mask_rate=0.01 of 20 tokens"):
-        mask_rows(rows(1, 20), key, objective=ObjectiveConfig(mask_rate=0.01), **common)
+        mask_tokens(rows(1, 20), key, objective=ObjectiveConfig(mask_rate=0.01), **common)
     with pytest.raises(UserError, match=r"mask_unit='word'"):
-        mask_rows(rows(1, 20), key, objective=ObjectiveConfig(mask_unit="word"), **common)
+        mask_tokens(rows(1, 20), key, objective=ObjectiveConfig(mask_unit="word"), **common)
 
 
 def sentences(count, length, seed=0):

@@ -10,7 +10,7 @@ import tokenizers
 import transformers
 
 from tupe_jax.data.labelled.encode import join
-from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_vocabulary
+from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_tokenizer
 from tupe_jax.model.segments import segment_BxS
 from tupe_jax.utils.errors import UserError
 
@@ -100,7 +100,7 @@ def assert_same_pieces(ours, theirs):
 def test_the_files_of_a_vocabulary(folder):
     path, kind = folder
     theirs = FILES[kind][1].from_pretrained(path)
-    assert_same_pieces(read_vocabulary(path, kind, SIZE), theirs)
+    assert_same_pieces(read_tokenizer(path, kind, SIZE), theirs)
 
 
 def test_a_saved_tokenizer(folder, tmp_path):
@@ -108,12 +108,12 @@ def test_a_saved_tokenizer(folder, tmp_path):
     theirs = FILES[kind][1].from_pretrained(path)
     theirs.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").exists()
-    assert_same_pieces(read_vocabulary(tmp_path, kind, SIZE), theirs)
+    assert_same_pieces(read_tokenizer(tmp_path, kind, SIZE), theirs)
 
 
 def test_rows_of_one_text_and_of_two_are_the_tokenizer_s_own(folder):
     path, kind = folder
-    ours, theirs = read_vocabulary(path, kind, SIZE), FILES[kind][1].from_pretrained(path)
+    ours, theirs = read_tokenizer(path, kind, SIZE), FILES[kind][1].from_pretrained(path)
     for texts in ([AWKWARD[2]], AWKWARD[2:4]):
         pieces = [ours.encode(text) for text in texts]
         row = join(ours, pieces[0], pieces[1] if len(pieces) == 2 else None, SIZE)
@@ -136,14 +136,14 @@ def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
     folder = tmp_path / "deberta-v2"
     folder.mkdir()
     unigram(folder, ["[PAD]", "[CLS]", "[SEP]", "<other>", "[UNK]"])
-    ours = read_vocabulary(folder, "deberta-v2", SIZE)
+    ours = read_tokenizer(folder, "deberta-v2", SIZE)
     assert_same_pieces(ours, transformers.DebertaV2Tokenizer.from_pretrained(folder))
 
 
 def test_a_special_piece_that_is_not_there_is_not_made_up(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
     with pytest.raises(UserError, match=r"its tokenizer has no mask piece '\[MASK\]'"):
-        read_vocabulary(tmp_path, "bert", SIZE)
+        read_tokenizer(tmp_path, "bert", SIZE)
 
 
 BERT = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
@@ -164,15 +164,15 @@ def test_two_files_that_disagree_on_capitals_are_refused(tmp_path):
     assert settings["do_lower_case"]
     written(tmp_path, tokenizer_config={**settings, "do_lower_case": False})
     with pytest.raises(UserError, match=r"tokenizer\.json lowers .* do_lower_case is False; make"):
-        read_vocabulary(tmp_path, "bert", SIZE)
+        read_tokenizer(tmp_path, "bert", SIZE)
     del settings["do_lower_case"]
     written(tmp_path, tokenizer_config={**settings, "tokenizer_class": "DebertaV2Tokenizer"})
     with pytest.raises(UserError, match="do_lower_case is False where nothing is said"):
-        read_vocabulary(tmp_path, "bert", SIZE)
+        read_tokenizer(tmp_path, "bert", SIZE)
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}
     written(tmp_path, tokenizer_config=settings)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert_same_pieces(read_vocabulary(tmp_path, "bert", SIZE), theirs)
+    assert_same_pieces(read_tokenizer(tmp_path, "bert", SIZE), theirs)
 
 
 def added_in_either_way(number):
@@ -189,28 +189,28 @@ def test_pieces_that_were_added_to_a_vocabulary(tmp_path, way):
     wordpiece(tmp_path, BERT)
     size = len((tmp_path / "vocab.txt").read_text().splitlines())
     written(tmp_path, **added_in_either_way(size)[way])
-    ours = read_vocabulary(tmp_path, "bert", SIZE)
+    ours = read_tokenizer(tmp_path, "bert", SIZE)
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
     text = "the <ent> fox<ent>"
     assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
     assert ours.encode(text).count(size) == 2
     written(tmp_path, **added_in_either_way(size + 7)[way])
     with pytest.raises(UserError, match=rf"'<ent>' should have number {size + 7}, but has {size}"):
-        read_vocabulary(tmp_path, "bert", SIZE)
+        read_tokenizer(tmp_path, "bert", SIZE)
 
 
 @pytest.mark.parametrize("content", [["<ent>"], {"0": "<ent>"}, {"x": {"content": "a"}}])
 def test_added_pieces_that_are_something_else_are_named(tmp_path, content):
     written(tmp_path, tokenizer_config={"added_tokens_decoder": content})
     with pytest.raises(UserError, match=r"should give added pieces by number"):
-        read_vocabulary(tmp_path, "bert", SIZE)
+        read_tokenizer(tmp_path, "bert", SIZE)
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config", "config"])
 @pytest.mark.parametrize("model_type", ["roberta", "deberta-v2"])
 def test_a_model_with_the_tokenizer_of_another_type(tmp_path, model_type, file):
     written(tmp_path, **{file: {"tokenizer_class": "BertTokenizerFast"}})
-    ours = read_vocabulary(tmp_path, model_type, SIZE)
+    ours = read_tokenizer(tmp_path, model_type, SIZE)
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
     assert_same_pieces(ours, theirs)
     pair = [ours.encode(text) for text in AWKWARD[2:4]]
@@ -220,4 +220,4 @@ def test_a_model_with_the_tokenizer_of_another_type(tmp_path, model_type, file):
 def test_a_tokenizer_that_nobody_knows_is_refused(tmp_path):
     written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
     with pytest.raises(UserError, match="is a BertJapaneseTokenizer, which is not supported"):
-        read_vocabulary(tmp_path, "bert", SIZE)
+        read_tokenizer(tmp_path, "bert", SIZE)

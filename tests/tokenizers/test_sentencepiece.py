@@ -14,8 +14,8 @@ from tupe_jax.tokenizers.sentencepiece import (
     PAD_ID,
     SEP_ID,
     UNK_ID,
-    Vocabulary,
-    train_vocabulary,
+    SentencePieceTokenizer,
+    train_sentencepiece,
 )
 from tupe_jax.utils.errors import UserError
 
@@ -24,7 +24,7 @@ def lines() -> list[str]:
     return [line for document in documents(300) for line in document.split("\n")]
 
 
-def test_special_pieces_have_the_agreed_ids(vocabulary: Vocabulary) -> None:
+def test_special_pieces_have_the_agreed_ids(vocabulary: SentencePieceTokenizer) -> None:
     model = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary.path))
     pieces = {name: model.piece_to_id(name) for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     assert pieces == {"[PAD]": PAD_ID, "[CLS]": CLS_ID, "[SEP]": SEP_ID, "[MASK]": MASK_ID}
@@ -33,12 +33,12 @@ def test_special_pieces_have_the_agreed_ids(vocabulary: Vocabulary) -> None:
     assert vocabulary.size == 200
 
 
-def test_text_cannot_name_a_special_piece(vocabulary: Vocabulary) -> None:
+def test_text_cannot_name_a_special_piece(vocabulary: SentencePieceTokenizer) -> None:
     ids = vocabulary.encode("[PAD] [CLS] [SEP] [MASK]")
     assert not {PAD_ID, CLS_ID, SEP_ID, MASK_ID} & set(ids)
 
 
-def test_case_and_unicode_forms_are_folded(vocabulary: Vocabulary) -> None:
+def test_case_and_unicode_forms_are_folded(vocabulary: SentencePieceTokenizer) -> None:
     assert vocabulary.encode("KALO Miter") == vocabulary.encode("kalo miter")
     assert vocabulary.encode("ｋａｌｏ") == vocabulary.encode("kalo")  # noqa: RUF001
     assert vocabulary.decode(vocabulary.encode("KALO miter.")) == "kalo miter."
@@ -48,62 +48,62 @@ TYPESET = "It\u2019s \u201cfine\u201d in 1990\u20131995 \u2014 really\u2026"
 PLAIN = 'It\'s "fine" in 1990-1995 - really...'
 
 
-def test_marks_are_written_as_in_the_corpus(vocabulary: Vocabulary) -> None:
+def test_marks_are_written_as_in_the_corpus(vocabulary: SentencePieceTokenizer) -> None:
     assert vocabulary.encode(TYPESET) == vocabulary.encode(PLAIN)
     assert UNK_ID not in vocabulary.encode(TYPESET)
     assert vocabulary.encode("``fine''") == vocabulary.encode('"fine"')
 
 
 def test_a_vocabulary_that_knows_typeset_marks_keeps_them(tmp_path: Path) -> None:
-    content = train_vocabulary([*lines(), *[TYPESET] * 50], 200)
-    known = Vocabulary.parse(content, tmp_path / "vocabulary.model")
+    content = train_sentencepiece([*lines(), *[TYPESET] * 50], 200)
+    known = SentencePieceTokenizer.parse(content, tmp_path / "vocabulary.model")
     assert known.encode(TYPESET) != known.encode(PLAIN)
     assert "\u201c" in known.decode(known.encode(TYPESET))
 
 
 def test_all_letters_and_digits_are_known_even_if_the_corpus_lacks_them(
-    vocabulary: Vocabulary,
+    vocabulary: SentencePieceTokenizer,
 ) -> None:
     assert UNK_ID not in vocabulary.encode("the quick brown fox jumps over the lazy dog 0123456789")
     assert UNK_ID in vocabulary.encode("\N{SNOWMAN}")
 
 
-def test_lines_are_encoded_as_one_by_one(vocabulary: Vocabulary) -> None:
+def test_lines_are_encoded_as_one_by_one(vocabulary: SentencePieceTokenizer) -> None:
     some = lines()[:20]
     assert vocabulary.encode_lines(some) == [vocabulary.encode(line) for line in some]
 
 
 def test_the_same_text_gives_the_same_bytes() -> None:
-    model = train_vocabulary(lines(), 150)
-    assert train_vocabulary(lines(), 150) == model
-    assert train_vocabulary(lines()[:-50], 150) != model
+    model = train_sentencepiece(lines(), 150)
+    assert train_sentencepiece(lines(), 150) == model
+    assert train_sentencepiece(lines()[:-50], 150) != model
 
 
 def test_a_size_the_text_cannot_give_is_an_error_naming_the_largest_one() -> None:
     with pytest.raises(UserError, match=r"100000 pieces are too many.* at most (\d+)") as error:
-        train_vocabulary(lines(), 100_000)
+        train_sentencepiece(lines(), 100_000)
     largest = int(str(error.value).split("at most ")[1].split(";")[0])
-    assert train_vocabulary(lines(), largest)
+    assert train_sentencepiece(lines(), largest)
     with pytest.raises(UserError, match="too many"):
-        train_vocabulary(lines(), largest + 1)
+        train_sentencepiece(lines(), largest + 1)
 
 
 def test_a_size_too_small_for_the_characters_is_an_error() -> None:
     with pytest.raises(UserError, match="20 pieces are too few"):
-        train_vocabulary(lines(), 20)
+        train_sentencepiece(lines(), 20)
 
 
 def test_no_text_is_an_error() -> None:
     with pytest.raises(UserError, match="no text"):
-        train_vocabulary(["", ""], 100)
+        train_sentencepiece(["", ""], 100)
 
 
 def test_files_that_are_no_such_vocabulary_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"absent\.model: cannot read the vocabulary"):
-        Vocabulary.load(tmp_path / "absent.model")
+        SentencePieceTokenizer.load(tmp_path / "absent.model")
     (tmp_path / "text.model").write_text("no model")
     with pytest.raises(UserError, match=r"text\.model: not a SentencePiece model"):
-        Vocabulary.load(tmp_path / "text.model")
+        SentencePieceTokenizer.load(tmp_path / "text.model")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines()),
         model_prefix=str(tmp_path / "other"),
@@ -111,13 +111,13 @@ def test_files_that_are_no_such_vocabulary_are_refused(tmp_path: Path) -> None:
         minloglevel=2,
     )
     with pytest.raises(UserError, match=r"other.model: its first pieces are <unk> <s> </s>"):
-        Vocabulary.load(tmp_path / "other.model")
+        SentencePieceTokenizer.load(tmp_path / "other.model")
 
 
-def test_it_works_without_tensorflow(vocabulary: Vocabulary) -> None:
+def test_it_works_without_tensorflow(vocabulary: SentencePieceTokenizer) -> None:
     code = (
-        "import sys; from tupe_jax.tokenizers.sentencepiece import Vocabulary; "
-        f"Vocabulary.load({str(vocabulary.path)!r}).encode('kalo'); "
+        "import sys; from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer; "
+        f"SentencePieceTokenizer.load({str(vocabulary.path)!r}).encode('kalo'); "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -118,9 +118,9 @@ def test_a_folder_that_does_not_fit_is_refused_before_anything_is_written(
 
 def other_vocabulary(folder):
     """Of the same size, trained on other text."""
-    from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
+    from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 
-    return make_vocabulary("builtin:300", folder / "other.model", size=300, cleaning=(), seed=5)
+    return train_tokenizer("builtin:300", folder / "other.model", size=300, cleaning=(), seed=5)
 
 
 def test_another_vocabulary_is_refused_before_anything_is_written(folder, tmp_path, made):

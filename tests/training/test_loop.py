@@ -8,10 +8,10 @@ import pytest
 from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.checkpointing.manager import load_for_use
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.training.summary import summarise
-from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE, UserError
-from tupe_jax.utils.lock import alone
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
+from tupe_jax.utils.lock import exclusive_lock
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_checkpoint_alone_is_enough_to_use_the_model(finished, tmp_path):
     shutil.copytree(workdir / "checkpoints/12", tmp_path / "12")
     saved = load_for_use(tmp_path / "12")
     (tmp_path / "v.model").write_bytes(saved.vocabulary)
-    assert Vocabulary.load(tmp_path / "v.model").size == runs.PIECES
+    assert SentencePieceTokenizer.load(tmp_path / "v.model").size == runs.PIECES
     np.testing.assert_array_equal(
         saved.params[("encoder", "word_embedding")], run.model.encoder.word_embedding[...]
     )
@@ -174,8 +174,8 @@ def test_settings_that_do_not_fit(change, words, corpus, tmp_path):
 def test_a_second_run_in_one_work_directory_is_refused(finished, capsys):
     arguments, workdir, _ = finished
     command = ["pretrain", "--config=tupe_r:tiny", f"--workdir={workdir}", *arguments]
-    with alone(workdir / "run.lock"):
-        assert cli.main(command) == START_AGAIN_EXIT_CODE
+    with exclusive_lock(workdir / "run.lock"):
+        assert cli.main(command) == RETRY_EXIT_CODE
     assert "another run trains here" in capsys.readouterr().err
     assert cli.main(command) == 0
     assert "finished already" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training import runs
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE
+from tupe_jax.utils.errors import RETRY_EXIT_CODE
 
 STEPS = 60
 FOUR = runs.mesh(data=2, tensor=2)  # two processes hold the same rows
@@ -77,7 +77,7 @@ def test_sigterm_to_one_stops_all_at_the_same_step(story):
 def test_when_one_dies_the_others_say_which_and_end(story):
     survivor, killed = story["lost"]
     assert killed.code == -signal.SIGKILL
-    assert survivor.code == START_AGAIN_EXIT_CODE
+    assert survivor.code == RETRY_EXIT_CODE
     assert "process 1 (" in survivor.err.splitlines()[-1]
     assert "has died" in survivor.err.splitlines()[-1]
 
@@ -103,7 +103,7 @@ def test_a_process_that_does_not_come_is_named(arguments, tmp_path):
     three = runs.start_many([*arguments, "--wait=15"], tmp_path, 3)
     three.pop(1).kill()
     for process in runs.end_all(three):
-        assert process.code == START_AGAIN_EXIT_CODE
+        assert process.code == RETRY_EXIT_CODE
         words = process.err.splitlines()[-1]
         assert "process 1 of 3 did not come within 15 s" in words
         assert "not started on every host" in words

@@ -15,7 +15,7 @@ from flax import nnx
 from tests.model.helpers import reconfigured
 from tupe_jax.config.schema import Config, OptimizerConfig, TrainConfig
 from tupe_jax.interop import fairseq
-from tupe_jax.objectives.masking import MaskedRows
+from tupe_jax.objectives.masking import MaskedBatch
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.train_state import TrainState
@@ -48,7 +48,7 @@ def masked_rows(tokens_BxS, targets_BxS):
     assert scored_BxS.sum(1).max() <= SLOTS
     weights_BxM = np.take_along_axis(scored_BxS, positions_BxM, 1).astype(np.float32)
     targets_BxM = np.take_along_axis(targets_BxS, positions_BxM, 1)
-    return MaskedRows(tokens_BxS, positions_BxM, targets_BxM, weights_BxM)
+    return MaskedBatch(tokens_BxS, positions_BxM, targets_BxM, weights_BxM)
 
 
 @pytest.fixture(scope="module")

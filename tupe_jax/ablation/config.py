@@ -15,7 +15,7 @@ from tupe_jax.finetune.config import FinetuneConfig, small_models
 from tupe_jax.finetune.tasks import KNOWN_TASKS
 from tupe_jax.finetune.trial import trials_of
 from tupe_jax.lab.nli_probes import INFERENCE_TASKS
-from tupe_jax.tokenizers.sentencepiece import SPECIAL_PIECES
+from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
@@ -144,7 +144,7 @@ class AblationConfig:
                 "pretrain.data.reader='live': runs of a study read rows that are made once; leave "
                 "it out"
             )
-        words = self.pretrain.model.vocab_size - len(SPECIAL_PIECES)
+        words = self.pretrain.model.vocab_size - len(SPECIAL_TOKENS)
         if self.measure.words > words:
             raise UserError(
                 f"measure.words={self.measure.words} is more than the {words} that "

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
 
@@ -113,10 +113,10 @@ class RunRecord:
 def write_record(record: RunRecord, folder: Path) -> None:
     """Matrices first: where there is a record, it is whole."""
     if record.matrices_LxHxNxN is not None:
-        with complete_file(folder / MATRICES_FILE) as unfinished, unfinished.open("wb") as file:
+        with atomic_file(folder / MATRICES_FILE) as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(file, matrices_LxHxNxN=record.matrices_LxHxNxN)
     values = {name: value for name, value in _as_dict(record).items() if name != _MATRICES}
-    with complete_file(folder / RECORD_FILE) as unfinished:
+    with atomic_file(folder / RECORD_FILE) as unfinished:
         unfinished.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 

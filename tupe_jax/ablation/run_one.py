@@ -36,7 +36,7 @@ from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.program import check_settings
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.lock import alone
+from tupe_jax.utils.lock import exclusive_lock
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER, LOCK_FILE = "pretrain", "finetune", "run.lock"
 
@@ -58,7 +58,7 @@ class Performer:
         folder = self.workdir / key.folder
         folder.mkdir(parents=True, exist_ok=True)
         refusal = f"another process does this run: {folder}; give each of them another --shard"
-        with alone(folder / LOCK_FILE, UserError(refusal)):
+        with exclusive_lock(folder / LOCK_FILE, UserError(refusal)):
             return self._do(key, is_tuning)
 
     def _do(self, key: RunKey, is_tuning: bool) -> RunRecord | None:

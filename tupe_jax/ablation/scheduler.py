@@ -24,7 +24,7 @@ from tupe_jax.distributed.process_group import say
 from tupe_jax.finetune.glue.protocol import Shard
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
-from tupe_jax.utils.errors import StartAgainError
+from tupe_jax.utils.errors import RetryError
 
 MAY_DIFFER = ("variants", "seeds", "learning_rates")
 """More may be asked for later; every record tells what its variant was."""
@@ -69,7 +69,7 @@ def run_shard(
         write_record(record, workdir / key.folder)
         after_run()
     if waiting:
-        raise StartAgainError(_waits_for(config, workdir, waiting))
+        raise RetryError(_waits_for(config, workdir, waiting))
     return True
 
 

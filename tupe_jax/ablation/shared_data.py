@@ -1,4 +1,4 @@
-"""Vocabulary and rows, made once for all runs of a study."""
+"""Tokenizer and data, made once for all runs of a study."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE
 from tupe_jax.distributed.process_group import say
 from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_corpus
-from tupe_jax.utils.lock import alone
+from tupe_jax.utils.lock import exclusive_lock
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,6 @@ class SharedData:
 def make_shared_data(config: Config, workdir: Path) -> SharedData:
     """Make what is missing in the work directory."""
     # Shards may begin at the same time: the first one makes the data, the others wait for it.
-    with alone(workdir / "data.lock"):
+    with exclusive_lock(workdir / "data.lock"):
         vocabulary = make_corpus(config, workdir, None, say)
     return SharedData(vocabulary, Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER))

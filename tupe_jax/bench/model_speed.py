@@ -20,7 +20,7 @@ from tupe_jax.model.flops import (
     training_flops_per_token,
 )
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.tokenizers.sentencepiece import SPECIAL_PIECES
+from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.program import check_settings, lower_train_step, masking
 from tupe_jax.training.train_state import plan_state
@@ -43,7 +43,7 @@ def with_shape(config: Config, batch_size: int, length: int) -> Config:
 def random_words(config: Config) -> NDArray[np.int32]:
     """A batch [B, S] of ordinary tokens."""
     return np.random.default_rng(0).integers(
-        len(SPECIAL_PIECES),
+        len(SPECIAL_TOKENS),
         config.model.vocab_size,
         (config.train.batch_size, config.data.length),
         dtype=np.int32,

@@ -36,7 +36,7 @@ class SaveSpeed:
         return statistics.median(self.extra_seconds) / (self.every * self.step_seconds)
 
 
-def measure_saving(config: Config, folder: Path) -> SaveSpeed:
+def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
     """Train on random tokens; save now and then."""
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)

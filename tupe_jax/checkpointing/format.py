@@ -27,7 +27,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from tupe_jax.checkpointing.checksum import fingerprints
-from tupe_jax.utils.errors import StartAgainError, UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 FORMAT = 1
 Json = dict[str, Any]
@@ -153,7 +153,7 @@ def read_about(directory: epath.Path) -> About:
     return About(**written, arrays=arrays)
 
 
-def read_vocabulary(directory: epath.Path, about: About) -> bytes:
+def read_tokenizer(directory: epath.Path, about: About) -> bytes:
     with _damage_if_unreadable(directory):
         written = handlers()["vocabulary"].restore(directory / "vocabulary")
         vocabulary = base64.b64decode(written["base64"], validate=True)
@@ -259,7 +259,7 @@ def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
         cause = _first_cause(error)  # Orbax wraps what tensorstore says in a bare Exception
         what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
         if _is_trouble_of_storage(cause):
-            raise StartAgainError(f"cannot read {directory}: {what}") from error
+            raise RetryError(f"cannot read {directory}: {what}") from error
         if isinstance(cause, OSError | ValueError | KeyError | TypeError):
             raise DamagedError(what) from error
         raise

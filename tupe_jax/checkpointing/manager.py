@@ -56,7 +56,7 @@ class SavedModel:
 class Checkpoints:
     """The checkpoints in `folder`; every process of a run makes the same calls.
 
-    A save that failed in the background is a `StartAgainError` at the next call.
+    A save that failed in the background is a `RetryError` at the next call.
     """
 
     def __init__(self, folder: str | os.PathLike[str], settings: CheckpointConfig) -> None:
@@ -131,7 +131,7 @@ class Checkpoints:
         for directory in self._newest_first():
             with contextlib.suppress(DamagedError):
                 about = checkpoint_directory.read_about(directory)
-                return checkpoint_directory.read_vocabulary(directory, about)
+                return checkpoint_directory.read_tokenizer(directory, about)
         return None
 
     def restore(self, abstract_state: Any) -> Restored | None:
@@ -142,7 +142,7 @@ class Checkpoints:
             try:
                 with checkpoint_directory.all_or_none():
                     about = checkpoint_directory.read_about(directory)
-                    vocabulary = checkpoint_directory.read_vocabulary(directory, about)
+                    vocabulary = checkpoint_directory.read_tokenizer(directory, about)
                 state = checkpoint_directory.read_state(directory, about, abstract_state)
             except DamagedError as damage:
                 damaged.append((directory, damage))
@@ -245,7 +245,7 @@ def load_for_use(path: str | os.PathLike[str]) -> SavedModel:
     for directory in _checkpoints_at(_absolute(path)):
         try:
             about = checkpoint_directory.read_about(directory)
-            vocabulary = checkpoint_directory.read_vocabulary(directory, about)
+            vocabulary = checkpoint_directory.read_tokenizer(directory, about)
             params = checkpoint_directory.read_params(directory, about)
         except DamagedError as damage:
             log.warning("checkpoint %s is damaged (%s)", directory, damage)

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.run_one import compiled_once, open_study
     from tupe_jax.ablation.scheduler import begin, run_shard
     from tupe_jax.config.loading import load_config
-    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.glue.protocol import Shard
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_settings_of_runs(arguments.overrides)
     config = ablation_config(load_config(arguments.config, arguments.overrides))
     workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
-    open_workdir(workdir, ALONE)
+    open_workdir(workdir, SINGLE_PROCESS)
     begin(config, workdir)
     named = [f"--config={arguments.config}", f"--workdir={workdir}"]
     command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
@@ -92,9 +92,9 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
-    from tupe_jax.utils.lock import alone
+    from tupe_jax.utils.lock import exclusive_lock
 
-    with alone(workdir / "report.lock"):  # else an older table might come last
+    with exclusive_lock(workdir / "report.lock"):  # else an older table might come last
         return _write_alone(config, workdir, command)
 
 
@@ -104,7 +104,7 @@ def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
     from tupe_jax.ablation.report.plots import loss_picture
     from tupe_jax.ablation.report.report import html_report
     from tupe_jax.ablation.table import csv_table, markdown
-    from tupe_jax.utils.files import complete_file
+    from tupe_jax.utils.files import atomic_file
 
     collected = collect(config, workdir)
     table = markdown(collected)
@@ -114,7 +114,7 @@ def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
         "report.html": html_report(collected, command),
     }
     for file, text in texts.items():
-        with complete_file(workdir / file) as unfinished:
+        with atomic_file(workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
     finished = Finished.of(collected)
     curves = finished.each(lambda record: record.validation or None)

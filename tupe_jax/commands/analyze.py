@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.inference.loading import load_pretrained, no_vocabulary
+    from tupe_jax.inference.loading import load_pretrained, no_tokenizer
     from tupe_jax.lab.analysis import analyse
     from tupe_jax.lab.analysis_report import write_report
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     pairs = _pairs(arguments)
     pretrained = load_pretrained(checkpoint, arguments.vocabulary)
     if pretrained.known_vocabulary is None and (arguments.pairs or arguments.snli):
-        raise no_vocabulary(checkpoint)
+        raise no_tokenizer(checkpoint)
     probe_pairs = _probe_pairs(arguments.snli, pretrained.classification_heads)
     _make(arguments.out)
     analysis = analyse(

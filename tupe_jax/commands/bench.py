@@ -125,12 +125,12 @@ def _reader(arguments: argparse.Namespace) -> Iterator[Result]:
 
 
 def _checkpoint(arguments: argparse.Namespace) -> Iterator[Result]:
-    from tupe_jax.bench.save_speed import measure_saving
+    from tupe_jax.bench.save_speed import measure_checkpoint
     from tupe_jax.bench.timing import Speed
 
     config = _config(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        speed = measure_saving(config, Path(folder))
+        speed = measure_checkpoint(config, Path(folder))
     shape = (config.train.batch_size, config.data.length)
     steps_alone = Speed("checkpoint", shape, (shape[0] * shape[1] / speed.step_seconds,))
     extra = statistics.median(speed.extra_seconds)

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
     import numpy as np
 
     from tupe_jax.inference.trained_model import load
-    from tupe_jax.utils.files import complete_file
+    from tupe_jax.utils.files import atomic_file
 
     vectors_NxD = load(arguments.checkpoint, arguments.vocabulary).encode(texts, arguments.pooling)
     if arguments.out is None:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
             print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
         return
     try:
-        with complete_file(arguments.out) as unfinished, unfinished.open("wb") as file:
+        with atomic_file(arguments.out) as unfinished, unfinished.open("wb") as file:
             np.save(file, vectors_NxD)
     except OSError as error:
         raise writing_failed(f"cannot write {arguments.out}: {error.strerror}", error) from None

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config.loading import FINETUNING, load_config, require_kind
     from tupe_jax.config.validation import from_mapping
-    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.config import FinetuneConfig
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
                 dev_examples=arguments.dev_examples,
             )
             workdir = arguments.workdir or Path("runs") / f"finetune-{task.name}"
-            open_workdir(workdir, ALONE)
+            open_workdir(workdir, SINGLE_PROCESS)
             results = finetune(config, pretrained, task, trials, workdir, stop)
         except StopBeforeTraining:
             print("stopped before training began; the same command starts again", file=sys.stderr)

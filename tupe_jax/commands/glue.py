@@ -51,7 +51,7 @@ def _train(arguments: argparse.Namespace) -> bool:
     """Finish the shard; False if it was stopped on request."""
     from tupe_jax.config.loading import load_config
     from tupe_jax.data.labelled.glue import TASKS
-    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.glue.protocol import Record, Shard, glue_config, run_protocol
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
@@ -63,7 +63,7 @@ def _train(arguments: argparse.Namespace) -> bool:
     keep_freed_memory()
     shard, data_dir = Shard.parse(arguments.shard), arguments.data_dir
     config = glue_config(load_config(arguments.config, arguments.overrides))
-    open_workdir(arguments.workdir, ALONE)
+    open_workdir(arguments.workdir, SINGLE_PROCESS)
     with StopSignal() as stop:
         try:
             pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
@@ -95,23 +95,23 @@ def _report(workdir: Path) -> str:
     """The table of what is finished, which is also written into the work directory."""
     import json
 
-    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.glue.protocol import collect, read_record
     from tupe_jax.finetune.glue.report import make_report
     from tupe_jax.finetune.glue.table import as_json, csv_table, markdown
     from tupe_jax.run.workdir import open_workdir
-    from tupe_jax.utils.files import complete_file
+    from tupe_jax.utils.files import atomic_file
 
     record = read_record(workdir)
     planned = len(record.config.learning_rates) * len(record.config.seeds)
     report = make_report(record.name, record.step, collect(record.config, workdir), planned)
     table = markdown(report)
-    open_workdir(workdir, ALONE)
+    open_workdir(workdir, SINGLE_PROCESS)
     for file, text in (
         ("table.md", table + "\n"),
         ("table.csv", csv_table(report)),
         ("table.json", json.dumps(as_json(report), indent=2) + "\n"),
     ):
-        with complete_file(workdir / file) as unfinished:
+        with atomic_file(workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
     return table

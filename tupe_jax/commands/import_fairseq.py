@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.inference.loading import Pretrained, read_vocabulary
+    from tupe_jax.inference.loading import Pretrained, read_tokenizer
     from tupe_jax.inference.model_card import save_model
     from tupe_jax.interop import checkpoint_file, fairseq, official_tokens
     from tupe_jax.interop.model_folder import Facts
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     pad_id = released.pad_id if arguments.pad_id is None else arguments.pad_id
     pad_id = official_tokens.OFFICIAL_PAD_ID if pad_id is None else pad_id
     given, state = arguments.vocabulary, released.state
-    vocabulary = None if given is None else read_vocabulary(given)
+    vocabulary = None if given is None else read_tokenizer(given)
     if vocabulary and official_tokens.has_official_ids(state, pad_id, vocabulary[0]):
         state, pad_id = official_tokens.from_official(state), vocabulary[0].special.pad_id
     model = fairseq.from_state_dict(

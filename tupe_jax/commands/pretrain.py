@@ -5,7 +5,7 @@
 
 Without arguments: the quick start, a small TUPE-R on the built-in corpus, in a few minutes.
 A config is a file or the name of a shipped one, with `:form`; any of its settings can be set as
---config.section.key=value. Vocabulary and rows are made in the work directory if the config names
+--config.section.key=value. The tokenizer and the data are made in the work directory if the config names
 none. The same command goes on from the newest checkpoint; SIGTERM or Ctrl-C saves first and exits
 with code 75.
 
@@ -26,7 +26,7 @@ from tupe_jax.utils.errors import UserError
 
 if TYPE_CHECKING:
     from tupe_jax.config.schema import Config
-    from tupe_jax.distributed.process_group import Processes
+    from tupe_jax.distributed.process_group import ProcessGroup
     from tupe_jax.run.preemption import StopSignal
 
 
@@ -50,21 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config.loading import load_config
     from tupe_jax.config.recipes import from_config_dict
-    from tupe_jax.distributed.initialize import Wish, find_place, join, start_jax
-    from tupe_jax.distributed.process_group import ALONE
+    from tupe_jax.distributed.initialize import ProcessFlags, find_place, join, start_jax
+    from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
-    wish = Wish(arguments.coordinator, arguments.processes, arguments.process)
+    wish = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
             place = find_place(wish, arguments.wait)
             processes = join(place, arguments.wait)
         except StopBeforeTraining:
-            return _stopped_before_training(ALONE)
+            return _stopped_before_training(SINGLE_PROCESS)
         with processes:
             try:
                 start_jax(place)
@@ -73,28 +73,30 @@ def run(arguments: argparse.Namespace) -> int:
                 return _stopped_before_training(processes)
 
 
-def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Processes") -> int:
+def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "ProcessGroup") -> int:
     import jax
 
     from tupe_jax import __version__
     from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
     from tupe_jax.run.resume_checks import settings
     from tupe_jax.run.workdir import hold, open_workdir
-    from tupe_jax.training.dataset import has_vocabulary
+    from tupe_jax.training.dataset import has_tokenizer
     from tupe_jax.training.given_data import check_given_data
 
     processes.require_same(
         "versions and settings",
         {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
     )
-    begun = has_vocabulary(workdir) or (workdir / CHECKPOINTS).exists()
+    begun = has_tokenizer(workdir) or (workdir / CHECKPOINTS).exists()
     processes.first("the given data", lambda: check_given_data(config, resumes=begun))
     open_workdir(workdir, processes)
     with hold(workdir, processes):
         return _run_alone(config, workdir, stop, processes)
 
 
-def _run_alone(config: "Config", workdir: Path, stop: "StopSignal", processes: "Processes") -> int:
+def _run_alone(
+    config: "Config", workdir: Path, stop: "StopSignal", processes: "ProcessGroup"
+) -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
     from tupe_jax.training.loop import pretrain
 
@@ -123,7 +125,7 @@ def _run_alone(config: "Config", workdir: Path, stop: "StopSignal", processes: "
     return 0
 
 
-def _stopped_before_training(processes: "Processes") -> int:
+def _stopped_before_training(processes: "ProcessGroup") -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
     print("stopped before training began; the same command starts again", file=sys.stderr)

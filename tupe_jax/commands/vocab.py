@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
-from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_PIECES
+from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name, least in (("size", len(SPECIAL_PIECES) + 1), ("lines", 1)):
+    for name, least in (("size", len(SPECIAL_TOKENS) + 1), ("lines", 1)):
         value = getattr(arguments, name)
         if value < least:
             raise UserError(f"--{name}={value} must be at least {least}")
@@ -47,9 +47,9 @@ def run(arguments: argparse.Namespace) -> None:
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
+    from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 
-    vocabulary = make_vocabulary(
+    vocabulary = train_tokenizer(
         arguments.task or f"text:{arguments.text}",
         arguments.out,
         size=arguments.size,

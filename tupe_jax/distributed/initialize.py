@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import jax
 from jax._src import clusters  # JAX has no public way to ask without starting
 
-from tupe_jax.distributed.process_group import ALONE, Processes, say
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup, say
 from tupe_jax.distributed.rendezvous import Place, meet
-from tupe_jax.utils.errors import StartAgainError, UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 # Not Kubernetes in general: JAX asks its API server, which a pod may not be allowed to.
 CLUSTERS = (
@@ -25,7 +25,7 @@ CLUSTERS = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class ProcessFlags:
     """What flags say; None where they say nothing."""
 
     coordinator: str | None = None
@@ -33,12 +33,12 @@ class Wish:
     process: int | None = None
 
 
-def join(place: Place | None, wait_seconds: float) -> Processes:
+def join(place: Place | None, wait_seconds: float) -> ProcessGroup:
     """Meet the other processes."""
     if place is None:
-        return ALONE
+        return SINGLE_PROCESS
     met = meet(place, wait_seconds, say)
-    return Processes(place.index, met.hosts, met.connections)
+    return ProcessGroup(place.index, met.hosts, met.connections)
 
 
 def start_jax(place: Place | None) -> None:
@@ -49,7 +49,7 @@ def start_jax(place: Place | None) -> None:
     if place is None:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would take SIGTERM for itself. Processes agree on a stop by `training/agreed_stop.py`.
+    # It would take SIGTERM for itself: processes agree on a stop in `run/agreed_stop.py`.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         place.coordinator,
@@ -59,7 +59,7 @@ def start_jax(place: Place | None) -> None:
     )
 
 
-def find_place(wish: Wish, wait_seconds: float) -> Place | None:
+def find_place(wish: ProcessFlags, wait_seconds: float) -> Place | None:
     """The place of this process among many, or None if it is alone."""
     given = {
         "--coordinator or JAX_COORDINATOR_ADDRESS": wish.coordinator
@@ -113,7 +113,7 @@ def _from_cluster(wait_seconds: float) -> Place | None:
             int(wait_seconds), os.environ.get("JAX_COORDINATOR_PORT")
         )
     except RuntimeError as error:
-        raise StartAgainError(
+        raise RetryError(
             f"process 0's host is not known to this one within {wait_seconds:g} s ({error}): "
             "the usual cause is that the command was not started there"
         ) from error

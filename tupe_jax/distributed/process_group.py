@@ -4,7 +4,7 @@ Every process runs the same program. Process 0 alone writes, draws and speaks; w
 depend on that they wait for it (`first`), and where all must agree they compare (`require_same`).
 A process that fails tells the others why, and one that dies is noticed by its closed connection:
 all others end at once with a line that names it, instead of waiting for it in their next collective
-operation. The exit code is the failed one's own, or `START_AGAIN_EXIT_CODE`.
+operation. The exit code is the failed one's own, or `RETRY_EXIT_CODE`.
 """
 
 import json
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from tupe_jax.distributed.rendezvous import Connection, Json
-from tupe_jax.utils.errors import START_AGAIN_EXIT_CODE, UserError
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
 
 WAITING_NOTICE_SECONDS = 60.0
 # When a process dies, an error of the network may be seen before the news of whose it was.
@@ -30,7 +30,7 @@ _END = "the end"
 T = TypeVar("T")
 
 
-class Processes:
+class ProcessGroup:
     """All processes of a run, seen from one of them; a context that all leave together."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Processes:
             self._end_here(
                 f"{self.name(peer)} has died or cannot be reached; the same command in all "
                 "processes goes on from the newest checkpoint",
-                START_AGAIN_EXIT_CODE,
+                RETRY_EXIT_CODE,
             )
 
     # ------------------------------------------------------------------------------ ending together
@@ -158,7 +158,7 @@ class Processes:
             self._tell_of_failure(f"{self.name(self.index)} {reason}", exit_code)
             _exit(exit_code)
 
-    def __enter__(self) -> "Processes":
+    def __enter__(self) -> "ProcessGroup":
         return self
 
     def __exit__(
@@ -195,7 +195,7 @@ class Processes:
         time.sleep(0.3)  # a connection closed with something unread may lose what was sent last
 
 
-ALONE = Processes(0, (socket.gethostname(),), {})
+SINGLE_PROCESS = ProcessGroup(0, (socket.gethostname(),), {})
 """A run of one process."""
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tupe_jax.utils.errors import StartAgainError, UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 Json = Any
 MEETING_NOTICE_SECONDS = 15.0
@@ -119,7 +119,7 @@ def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) 
             while len(here) < place.count - 1:
                 waited = time.monotonic() - began
                 if waited > wait_seconds:
-                    raise StartAgainError(_who_is_missing(place, here, wait_seconds))
+                    raise RetryError(_who_is_missing(place, here, wait_seconds))
                 if waited > notice:
                     notice *= 2
                     say(f"waiting for {_named(place, _missing(place, here))}")
@@ -157,7 +157,7 @@ def _listener(place: Place, deadline: float) -> socket.socket:
             break
         except OSError as error:  # perhaps a run that is about to end
             if time.monotonic() > deadline:
-                raise StartAgainError(
+                raise RetryError(
                     f"port {place.port} of this host cannot be used ({error.strerror}); "
                     "end the other run, or choose another port for --coordinator"
                 ) from error
@@ -187,7 +187,7 @@ def _next_guest(listener: socket.socket, place: Place) -> _Guest | None:
 
 
 def _refuse(guest: _Guest, error: UserError) -> None:
-    again = isinstance(error, StartAgainError)
+    again = isinstance(error, RetryError)
     with suppress(OSError):
         guest.connection.send({"refused": str(error), "start_again": again})
 
@@ -230,7 +230,7 @@ def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> 
             )
             answer = connection.receive(timeout=wait_seconds - waited + GRACE_SECONDS)
             if answer is not None and "refused" in answer:
-                kind = StartAgainError if answer["start_again"] else UserError
+                kind = RetryError if answer["start_again"] else UserError
                 raise kind(answer["refused"])
             if answer is not None:
                 return Met({0: connection}, tuple(answer["hosts"]))
@@ -242,7 +242,7 @@ def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> 
                 raise
             trouble = "somebody else answers"
         time.sleep(0.1)
-    raise StartAgainError(
+    raise RetryError(
         f"process {place.index} could not reach process 0 at {place.coordinator} within "
         f"{wait_seconds:g} s ({trouble}). Usual causes: the command was not started on process 0's "
         f"host; a firewall closes its port {place.port}; --coordinator names another host"

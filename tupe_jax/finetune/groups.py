@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tupe_jax.finetune.trial import Trial, read_result
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 UNFINISHED = "unfinished"
 TRIALS_FILE = "trials.json"
@@ -27,7 +27,7 @@ class Group:
 
     def begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with complete_file(self.folder / TRIALS_FILE) as unfinished:
+        with atomic_file(self.folder / TRIALS_FILE) as unfinished:
             unfinished.write_text(json.dumps([asdict(trial) for trial in self.trials]) + "\n")
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.finetune.tasks import FinetuneTask
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 GLUE_FILES: Mapping[str, tuple[str, ...]] = {
     "cola": ("CoLA.tsv",),
@@ -37,7 +37,7 @@ def write_predictions(
     path = folder / predictions_file(task, split)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{index}\t{text}" for index, text in enumerate(_as_texts(task, predictions))]
-    with complete_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         unfinished.write_text("\n".join(["index\tprediction", *lines, ""]), encoding="utf-8")
     return path
 

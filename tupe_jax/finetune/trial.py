@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 RESULT_FILE = "result.json"
 PREDICTIONS_FOLDER = "predictions"
@@ -81,7 +81,7 @@ def trials_of(learning_rates: Sequence[float], seeds: Sequence[int]) -> list[Tri
 def write_result(result: TrialResult, workdir: Path) -> None:
     """Finish the trial's folder in a work directory."""
     file = workdir / result.trial.name / RESULT_FILE
-    with complete_file(file) as unfinished:
+    with atomic_file(file) as unfinished:
         unfinished.write_text(json.dumps(to_json(result), indent=2) + "\n", encoding="utf-8")
 
 

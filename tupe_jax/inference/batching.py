@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.data.labelled.encode import Encoder, join
 from tupe_jax.model.positions import longest_input, padding_matters
-from tupe_jax.tokenizers.sentencepiece import MASK_ID, SPECIAL_PIECES
+from tupe_jax.tokenizers.sentencepiece import MASK_ID, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
 Row = NDArray[np.int32]
 """[CLS] text [SEP], or text [SEP] [CLS]: two tokens more than the text."""
 
-MASK = SPECIAL_PIECES[MASK_ID]
+MASK = SPECIAL_TOKENS[MASK_ID]
 _SHORTEST = 16
 SIZES = (1, 8, 64)
 """Rows in a batch: a call has the smallest that holds all it was given, else the largest."""

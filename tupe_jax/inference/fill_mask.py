@@ -14,7 +14,7 @@ from tupe_jax.config.validation import whole_number
 from tupe_jax.inference.batching import MASK, Row, as_rows, batches, named, places_of_text
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import longest_input
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 
@@ -47,7 +47,7 @@ class Filled:
 
 
 def fill_masks(
-    model: MaskedLM, vocabulary: AnyVocabulary, texts: Sequence[str], top_k: int = 5
+    model: MaskedLM, vocabulary: Tokenizer, texts: Sequence[str], top_k: int = 5
 ) -> list[Filled]:
     """The `top_k` likeliest pieces for each [MASK] of each text."""
     if vocabulary.size > model.config.vocab_size:
@@ -132,7 +132,7 @@ def _with_mask(row: Row, place: int, mask_id: int) -> Row:
 
 
 def _likeliest(
-    vocabulary: AnyVocabulary,
+    vocabulary: Tokenizer,
     log_probability_V: NDArray[np.float32],
     top_k: int,
     after_word: bool,
@@ -148,7 +148,7 @@ def _likeliest(
     )
 
 
-def _guess(vocabulary: AnyVocabulary, piece: int, probability: float, after_word: bool) -> Guess:
+def _guess(vocabulary: Tokenizer, piece: int, probability: float, after_word: bool) -> Guess:
     written = vocabulary.decode([piece])
     is_mark = not written[:1].isalnum()
     unmarked = not vocabulary.marks_every_word and not after_word
@@ -156,21 +156,21 @@ def _guess(vocabulary: AnyVocabulary, piece: int, probability: float, after_word
     return Guess(written, probability, piece, starts_word)
 
 
-def _after_word(vocabulary: AnyVocabulary, row: Row, place: int) -> bool:
+def _after_word(vocabulary: Tokenizer, row: Row, place: int) -> bool:
     """Whether a piece at this place could go on with a word: not at the beginning of a text."""
     before = row[place - 1] if place else vocabulary.special.cls_id
     return bool(before == vocabulary.special.mask_id or vocabulary.decode([before])[-1:].isalnum())
 
 
 def _filled(
-    vocabulary: AnyVocabulary, text: str, row: Row, guesses: tuple[tuple[Guess, ...], ...]
+    vocabulary: Tokenizer, text: str, row: Row, guesses: tuple[tuple[Guess, ...], ...]
 ) -> Filled:
     ids = row.copy()
     ids[row == vocabulary.special.mask_id] = [mask[0].id for mask in guesses]
     return Filled(text, guesses, vocabulary.decode(ids))
 
 
-def encode_masked(vocabulary: AnyVocabulary, text: str) -> list[int]:
+def encode_masked(vocabulary: Tokenizer, text: str) -> list[int]:
     """The pieces of a text in which each "[MASK]" stands for one piece."""
     # A mask takes the space before it, like a word; to byte-level pieces that would be one.
     first, *others = (part.rstrip() for part in text.split(MASK))
@@ -180,7 +180,7 @@ def encode_masked(vocabulary: AnyVocabulary, text: str) -> list[int]:
     return ids
 
 
-def _encode_after_word(vocabulary: AnyVocabulary, part: str) -> list[int]:
+def _encode_after_word(vocabulary: Tokenizer, part: str) -> list[int]:
     """The ids of text that follows a word.
 
     SentencePiece begins every text with a space. Before the full stop in "[MASK]." that would be

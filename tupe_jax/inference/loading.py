@@ -18,8 +18,8 @@ from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import importing as hugging_face
 from tupe_jax.model import params as flat
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary, TokenizerVocabulary
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 MODEL_FOLDER = "model"
@@ -36,7 +36,7 @@ class Pretrained:
     classification_heads: Mapping[str, int]
     """The number of outputs of each."""
     params: Mapping[flat.Path, flat.Array] = field(repr=False)
-    known_vocabulary: AnyVocabulary | None
+    known_vocabulary: Tokenizer | None
     """None: it can be looked at and exported, but reads no texts."""
     vocabulary_file: bytes | None = field(repr=False)
     step: int | None = None
@@ -55,7 +55,7 @@ class Pretrained:
         cls,
         model: MaskedLM,
         source: str | os.PathLike[str],
-        vocabulary: tuple[AnyVocabulary, bytes] | None,
+        vocabulary: tuple[Tokenizer, bytes] | None,
         facts: folder.Facts,
     ) -> "Pretrained":
         """A model with its vocabulary and that one's file, which must fit."""
@@ -82,9 +82,9 @@ class Pretrained:
         return Path(self.source).absolute().name
 
     @property
-    def vocabulary(self) -> AnyVocabulary:
+    def vocabulary(self) -> Tokenizer:
         if self.known_vocabulary is None:
-            raise no_vocabulary(self.source)
+            raise no_tokenizer(self.source)
         return self.known_vocabulary
 
     @property
@@ -153,7 +153,7 @@ def load_pretrained(
     if "model" not in saved.config:
         raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
     config = from_mapping(ModelConfig, saved.config["model"], f"{path}: model")
-    known = Vocabulary.parse(saved.vocabulary, found)
+    known = SentencePieceTokenizer.parse(saved.vocabulary, found)
     check_vocabulary(config, known)
     return Pretrained(
         source=str(path),
@@ -200,16 +200,16 @@ def _from_folder(path: Path, given: str | os.PathLike[str] | None) -> Pretrained
     if own is not None:
         _refuse(given, path)
     file = own if given is None else _from_home(given)
-    vocabulary = None if file is None else read_vocabulary(file)
+    vocabulary = None if file is None else read_tokenizer(file)
     return Pretrained.of(folder.load_folder(path), path, vocabulary, folder.load_facts(path))
 
 
-def read_vocabulary(file: Path) -> tuple[AnyVocabulary, bytes]:
+def read_tokenizer(file: Path) -> tuple[Tokenizer, bytes]:
     """The vocabulary in a file, and the file's content."""
     if file.name == folder.IMPORTED_VOCABULARY:
         content = file.read_bytes()
-        return TokenizerVocabulary.parse(content, file), content
-    return Vocabulary.load(file), file.read_bytes()
+        return HuggingFaceTokenizer.parse(content, file), content
+    return SentencePieceTokenizer.load(file), file.read_bytes()
 
 
 def of_import(imported: hugging_face.Imported, path: Path) -> Pretrained:
@@ -224,7 +224,7 @@ def _refuse(vocabulary: str | os.PathLike[str] | None, path: str | os.PathLike[s
         raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
 
 
-def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
+def check_vocabulary(config: ModelConfig, vocabulary: Tokenizer) -> None:
     """Refuse a vocabulary that the model was not trained with, as far as that can be seen."""
     pad_id = vocabulary.special.pad_id
     if vocabulary.size != config.vocab_size:
@@ -245,7 +245,7 @@ def check_vocabulary(config: ModelConfig, vocabulary: AnyVocabulary) -> None:
         )
 
 
-def no_vocabulary(name: str) -> UserError:
+def no_tokenizer(name: str) -> UserError:
     """What to say when texts are to be read and cannot be."""
     return UserError(
         f"{name} has no vocabulary and reads no texts; if there is a SentencePiece file that its "

@@ -13,14 +13,14 @@ from tupe_jax.inference.batching import encode_sentences
 from tupe_jax.inference.classify import Answer, Texts, as_answers, head_outputs
 from tupe_jax.inference.embeddings import POOLINGS, Pooling, sentence_vectors
 from tupe_jax.inference.fill_mask import Filled, fill_masks, pseudo_log_likelihoods
-from tupe_jax.inference.loading import load_pretrained, no_vocabulary
+from tupe_jax.inference.loading import load_pretrained, no_tokenizer
 from tupe_jax.interop import model_folder as folder
 from tupe_jax.interop.model_folder import HeadFacts
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import classification_heads_of
 from tupe_jax.model.position_only import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
@@ -52,7 +52,7 @@ class TrainedModel:
     """
 
     def __init__(
-        self, name: str, module: MaskedLM, vocabulary: AnyVocabulary | None, facts: folder.Facts
+        self, name: str, module: MaskedLM, vocabulary: Tokenizer | None, facts: folder.Facts
     ) -> None:
         self.name, self.module, self.config = name, module, module.config
         self.step, self.length = facts.step, facts.length
@@ -63,9 +63,9 @@ class TrainedModel:
         }
 
     @property
-    def vocabulary(self) -> AnyVocabulary:
+    def vocabulary(self) -> Tokenizer:
         if self._vocabulary is None:
-            raise no_vocabulary(self.name)
+            raise no_tokenizer(self.name)
         return self._vocabulary
 
     def __repr__(self) -> str:

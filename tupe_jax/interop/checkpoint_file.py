@@ -14,7 +14,7 @@ from tupe_jax.interop.fairseq import to_state_dict
 from tupe_jax.interop.official_tokens import OFFICIAL_PAD_ID, dictionary_lines, to_official
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, classification_heads_of
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
@@ -65,7 +65,7 @@ def read_checkpoint(path: Path) -> ReleasedCheckpoint:
 
 
 def write_checkpoint(
-    folder: Path, model: MaskedLM, tokenizer: AnyVocabulary | None, num_updates: int
+    folder: Path, model: MaskedLM, tokenizer: Tokenizer | None, num_updates: int
 ) -> None:
     """Write `checkpoint.pt` and `dict.txt` as the official code reads them, in its numbering.
 

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from tupe_jax.interop.fairseq import EMBEDDING, OUTPUT_BIAS, OUTPUT_MATRIX
 from tupe_jax.interop.param_mapping import check_shape
 from tupe_jax.model.params import Array
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import (
     CLS_ID,
     MASK_ID,
     PAD_ID,
     SEP_ID,
-    SPECIAL_PIECES,
+    SPECIAL_TOKENS,
     UNK_ID,
-    Vocabulary,
+    SentencePieceTokenizer,
 )
 from tupe_jax.utils.errors import UserError
 
@@ -38,7 +38,7 @@ ADDED_BIAS = -1e4
 
 def official_ids(vocab_size: int) -> NDArray[np.int64]:
     """The official id of each of our tokens."""
-    ids_V = np.arange(vocab_size) + len(FIRST_SYMBOLS) - len(SPECIAL_PIECES)
+    ids_V = np.arange(vocab_size) + len(FIRST_SYMBOLS) - len(SPECIAL_TOKENS)
     ids_V[[CLS_ID, PAD_ID, SEP_ID, UNK_ID]] = [
         FIRST_SYMBOLS.index(symbol) for symbol in ("<s>", "<pad>", "</s>", "<unk>")
     ]
@@ -70,20 +70,20 @@ def from_official(state: Mapping[str, Array]) -> dict[str, Array]:
     return {**state, **{name: array[ids_V] for name, array in by_token.items()}}
 
 
-def has_official_ids(state: Mapping[str, Array], pad_id: int, tokenizer: AnyVocabulary) -> bool:
+def has_official_ids(state: Mapping[str, Array], pad_id: int, tokenizer: Tokenizer) -> bool:
     """Whether the arrays are those of the tokenizer's tokens after `to_official`."""
     embedding = state.get(EMBEDDING)
     return (
-        isinstance(tokenizer, Vocabulary)
+        isinstance(tokenizer, SentencePieceTokenizer)
         and pad_id == OFFICIAL_PAD_ID
         and embedding is not None
         and embedding.shape[:1] == (tokenizer.size + len(ADDED_IDS),)
     )
 
 
-def dictionary_lines(tokenizer: AnyVocabulary) -> str:
+def dictionary_lines(tokenizer: Tokenizer) -> str:
     """The content of `dict.txt`: a token and a count in each line. Counts are unknown, so all 1."""
-    if not isinstance(tokenizer, Vocabulary):
+    if not isinstance(tokenizer, SentencePieceTokenizer):
         raise UserError(
             f"{tokenizer.path}: the official format takes the tokens of a SentencePiece model, not "
             "those of an imported tokenizer; export without --format=fairseq"

@@ -25,12 +25,12 @@ class Settings:
     """Of dropout; 0 for none."""
 
 
-def key_mask(is_word_BxS: jax.Array, length: int) -> jax.Array:
+def key_mask(is_token_BxS: jax.Array, length: int) -> jax.Array:
     """What is added to the logits of keys, [B, 1, length].
 
     Keys that fill up the tile lie below masked ones: a row without words stays uniform over S.
     """
-    mask_BxS = jnp.where(is_word_BxS, 0.0, MASKED)
+    mask_BxS = jnp.where(is_token_BxS, 0.0, MASKED)
     more = length - mask_BxS.shape[1]
     return jnp.pad(mask_BxS, ((0, 0), (0, more)), constant_values=2 * MASKED)[:, None]
 

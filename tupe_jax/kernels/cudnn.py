@@ -13,7 +13,7 @@ def cudnn_attention(
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias_HxSxS: jax.Array | None,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     seed: jax.Array | None,
     *,
     scale: float,
@@ -26,17 +26,17 @@ def cudnn_attention(
     knows the lengths of rows instead, which is all there is to say of padding at the end. A batch
     with padding elsewhere is right too, but slow.
     """
-    words_B = jnp.sum(is_word_BxS, axis=1, dtype=jnp.int32)
-    is_before_end_BxS = jnp.arange(is_word_BxS.shape[1]) < words_B[:, None]
+    words_B = jnp.sum(is_token_BxS, axis=1, dtype=jnp.int32)
+    is_before_end_BxS = jnp.arange(is_token_BxS.shape[1]) < words_B[:, None]
     out: jax.Array = jax.lax.cond(
-        jnp.array_equal(is_word_BxS, is_before_end_BxS),
+        jnp.array_equal(is_token_BxS, is_before_end_BxS),
         partial(_by_lengths, scale=scale),
         partial(_row_by_row, scale=scale),
         q_BxSxHxd,
         k_BxSxHxd,
         v_BxSxHxd,
         bias_HxSxS,
-        is_word_BxS,
+        is_token_BxS,
     )
     return out
 
@@ -46,7 +46,7 @@ def _by_lengths(
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias_HxSxS: jax.Array | None,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     *,
     scale: float,
 ) -> jax.Array:
@@ -56,7 +56,7 @@ def _by_lengths(
         v_BxSxHxd,
         None if bias_HxSxS is None else bias_HxSxS[None].astype(q_BxSxHxd.dtype),
         scale=scale,
-        key_value_seq_lengths=jnp.maximum(jnp.sum(is_word_BxS, axis=1, dtype=jnp.int32), 1),
+        key_value_seq_lengths=jnp.maximum(jnp.sum(is_token_BxS, axis=1, dtype=jnp.int32), 1),
         implementation="cudnn",
     )
     return out
@@ -67,7 +67,7 @@ def _row_by_row(
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias_HxSxS: jax.Array | None,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     *,
     scale: float,
 ) -> jax.Array:
@@ -79,5 +79,5 @@ def _row_by_row(
         out_1xSxHxd = reference.attention(q, k, v, bias_HxSxS, is_word, None, scale=scale, rate=0.0)
         return out_1xSxHxd[0]
 
-    out: jax.Array = jax.lax.map(one_row, (q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, is_word_BxS))
+    out: jax.Array = jax.lax.map(one_row, (q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, is_token_BxS))
     return out

@@ -37,12 +37,12 @@ BLOCK = 512
 """Queries and keys of a score tile."""
 
 
-def long_attention(
+def multi_block_attention(
     q_BxSxHxd: jax.Array,
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias: FactoredBias,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     seed: jax.Array | None,
     *,
     scale: float,
@@ -85,7 +85,7 @@ def long_attention(
         packed(k_BxSxHxd),
         packed(v_BxSxHxd),
         arrays,
-        key_mask(is_word_BxS, tiles.length),
+        key_mask(is_token_BxS, tiles.length),
         place_of(seed, first_row, first_head),
     )
     return out.reshape(B, tiles.length, tiles.num_heads, tiles.head_size)[:, :S, :H, :d]

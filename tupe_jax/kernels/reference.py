@@ -14,7 +14,7 @@ def attention(
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias_HxSxS: jax.Array | None,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     seed: jax.Array | None,
     *,
     scale: float,
@@ -25,7 +25,7 @@ def attention(
     No seed means no dropout. Softmax is float32 whatever the type of q, k and v.
     """
     scores = jnp.einsum("bihd,bjhd->bhij", q_BxSxHxd, k_BxSxHxd, preferred_element_type=jnp.float32)
-    logits = scores * scale + jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
+    logits = scores * scale + jnp.where(is_token_BxS[:, None, None, :], 0.0, MASKED)
     if bias_HxSxS is not None:
         logits += bias_HxSxS
     weights_BxHxSxS = drop(jax.nn.softmax(logits), seed, rate).astype(v_BxSxHxd.dtype)

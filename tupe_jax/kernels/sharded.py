@@ -26,7 +26,7 @@ class Attend(Protocol):
         k_BxSxHxd: jax.Array,
         v_BxSxHxd: jax.Array,
         bias: Bias,
-        is_word_BxS: jax.Array,
+        is_token_BxS: jax.Array,
         seed: jax.Array | None,
         *,
         first_row: jax.Array | int = 0,
@@ -40,7 +40,7 @@ def on_mesh(
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias: Bias,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     seed: jax.Array | None,
 ) -> jax.Array:
     """`attend` under the mesh in context; without one, just `attend`."""
@@ -49,7 +49,7 @@ def on_mesh(
     B, _, H, _ = q_BxSxHxd.shape
     batch, heads = _axes("batch", B, free), _axes("heads", H, free)
     if not free:
-        return attend(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_word_BxS, seed)
+        return attend(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_token_BxS, seed)
 
     def part(
         q: jax.Array,
@@ -76,7 +76,7 @@ def on_mesh(
         out_specs=tokens,
         axis_names=set(mesh.auto_axes),  # the TPU compiler wants a kernel to be told of all axes
         check_vma=False,  # Pallas kernels do not say along which axes their outputs vary
-    )(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_word_BxS, seed)
+    )(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_token_BxS, seed)
     return out
 
 

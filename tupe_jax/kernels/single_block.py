@@ -28,12 +28,12 @@ from tupe_jax.kernels.common import (
 from tupe_jax.kernels.single_block_backward import gradients
 
 
-def fused_attention(
+def single_block_attention(
     q_BxSxHxd: jax.Array,
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias_HxSxS: jax.Array | None,
-    is_word_BxS: jax.Array,
+    is_token_BxS: jax.Array,
     seed: jax.Array | None,
     *,
     scale: float,
@@ -62,7 +62,7 @@ def fused_attention(
         packed(k_BxSxHxd),
         packed(v_BxSxHxd),
         bias_HxSxS,
-        key_mask(is_word_BxS, tiles.length),
+        key_mask(is_token_BxS, tiles.length),
         place_of(seed, first_row, first_head),
     )
     return out.reshape(B, tiles.length, tiles.num_heads, tiles.head_size)[:, :S, :H, :d]

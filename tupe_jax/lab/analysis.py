@@ -28,7 +28,7 @@ from tupe_jax.lab.written import written
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import classification_heads_of
 from tupe_jax.model.positions import longest_input
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary
+from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 SEED = 8
@@ -71,7 +71,7 @@ class Analysis:
 
 def analyse(
     model: MaskedLM,
-    vocabulary: AnyVocabulary | None,
+    vocabulary: Tokenizer | None,
     *,
     ordinary_ids: NDArray[np.int32],
     length: int,
@@ -127,7 +127,7 @@ def look(attention: PositionAttention) -> Looks:
     )
 
 
-def _order(model: MaskedLM, vocabulary: AnyVocabulary) -> OrderSensitivity:
+def _order(model: MaskedLM, vocabulary: Tokenizer) -> OrderSensitivity:
     sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
     fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
@@ -138,7 +138,7 @@ def _order(model: MaskedLM, vocabulary: AnyVocabulary) -> OrderSensitivity:
 
 def _probes(
     model: MaskedLM,
-    vocabulary: AnyVocabulary,
+    vocabulary: Tokenizer,
     pairs: Sequence[InferencePair],
     lengths: Mapping[str, int],
 ) -> InferenceProbes | str:
@@ -149,7 +149,7 @@ def _probes(
         return str(error)
 
 
-def text_rows(vocabulary: AnyVocabulary, length: int) -> NDArray[np.int32]:
+def text_rows(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
     """Rows of built-in text as in training: [CLS], then sentences, each with its [SEP]."""
     stream: list[int] = []
     for document in documents(SEED, 0, _ROWS * length):
@@ -161,6 +161,6 @@ def text_rows(vocabulary: AnyVocabulary, length: int) -> NDArray[np.int32]:
     return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=vocabulary.special.cls_id)
 
 
-def fits(config: ModelConfig, vocabulary: AnyVocabulary, *texts: str) -> bool:
+def fits(config: ModelConfig, vocabulary: Tokenizer, *texts: str) -> bool:
     """Whether the model has positions for each of the texts."""
     return max(len(vocabulary.encode(text)) + 2 for text in texts) <= longest_input(config)

@@ -18,7 +18,7 @@ from tupe_jax.lab.metrics import METRICS
 from tupe_jax.lab.nli_probes import InferenceProbes
 from tupe_jax.lab.order_sensitivity import OrderSensitivity
 from tupe_jax.lab.plots import probe_deltas, term_matrices
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 from tupe_jax.utils.plotting import position_matrices
 
 JSON_FILE, CSV_FILE, TEXT_FILE = "analysis.json", "heads.csv", "report.txt"
@@ -195,7 +195,7 @@ def write_report(analysis: Analysis, about: str, folder: Path) -> list[Path]:
         CSV_FILE: as_csv(analysis),
     }
     for name, text in texts.items():
-        with complete_file(folder / name) as unfinished:
+        with atomic_file(folder / name) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
     return [*(folder / name for name in texts), *_draw(analysis, folder)]
 

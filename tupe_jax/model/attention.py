@@ -13,10 +13,10 @@ from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
-from tupe_jax.kernels.multi_block import long_attention
+from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
-from tupe_jax.kernels.single_block import fused_attention
+from tupe_jax.kernels.single_block import single_block_attention
 from tupe_jax.model.attention_backend import attention_choice, platform_here
 from tupe_jax.model.layers import Axis, Linear
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
@@ -28,7 +28,7 @@ from tupe_jax.model.segments import SegmentTerms
 class AttentionInputs:
     """What all layers of a forward pass share."""
 
-    is_word_BxS: jax.Array
+    is_token_BxS: jax.Array
     bias: Bias
     """Of all layers, scaled as the logits are."""
     once: Mapping[str, Any]
@@ -59,7 +59,7 @@ class SelfAttention(nnx.Module):
         seed = None if key is None or rate == 0 else jax.random.bits(key)
         choice = attention_choice(self.config, platform_here(), x_BxSxD.shape[1])
         if choice.implementation == "pallas":
-            kernel = long_attention if choice.long_rows else fused_attention
+            kernel = multi_block_attention if choice.long_rows else single_block_attention
             out_BxSxHxd = self._fused(
                 partial(kernel, scale=scale, rate=rate), x_BxSxD, shared, seed
             )
@@ -78,7 +78,7 @@ class SelfAttention(nnx.Module):
         q, k, v = self._project_apart(x_BxSxD)
         q, k = self.positions.queries_keys(shared.once, q, k)
         bias = self._bias(x_BxSxD.shape[1], shared)
-        return on_mesh(attend, q, k, v, bias, shared.is_word_BxS, seed)
+        return on_mesh(attend, q, k, v, bias, shared.is_token_BxS, seed)
 
     def _bias(self, length: int, shared: AttentionInputs) -> Bias:
         """The layers' common bias and the layer's own as one."""
@@ -120,7 +120,7 @@ class SelfAttention(nnx.Module):
         bias = self._bias(x_BxSxD.shape[1], shared)
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])
-        logits = scores * logit_scale(self.config) + with_padding(shared.is_word_BxS, bias)
+        logits = scores * logit_scale(self.config) + with_padding(shared.is_token_BxS, bias)
         return jax.nn.softmax(logits), v
 
     def _more_scores(self, shared: AttentionInputs, q: jax.Array, k: jax.Array) -> jax.Array | None:
@@ -132,12 +132,12 @@ class SelfAttention(nnx.Module):
         return of_segments if scores is None else scores + of_segments
 
 
-def with_padding(is_word_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:
+def with_padding(is_token_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:
     """Key padding and position bias as one bias, [B, H or 1, S or 1, S]."""
-    padding = jnp.where(is_word_BxS[:, None, None, :], 0.0, MASKED)
+    padding = jnp.where(is_token_BxS[:, None, None, :], 0.0, MASKED)
     if bias_HxSxS is None:
         return padding
-    return padding + for_every_row(bias_HxSxS, is_word_BxS.shape[0])
+    return padding + for_every_row(bias_HxSxS, is_token_BxS.shape[0])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

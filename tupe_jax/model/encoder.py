@@ -141,7 +141,7 @@ class Encoder(nnx.Module):
         in_factors = attention_choice(self.config, platform_here(), length).long_rows
         positions = self.positions
         return AttentionInputs(
-            is_word_BxS=tokens_BxS != self.config.pad_id,
+            is_token_BxS=tokens_BxS != self.config.pad_id,
             bias=(positions.factored_bias if in_factors else positions.bias_HxSxS)(length),
             once=self.positions.once(length),
             segment_BxS=self._segment_BxS(tokens_BxS) if self.config.segment_attention else None,

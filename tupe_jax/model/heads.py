@@ -21,7 +21,7 @@ from tupe_jax.model.layers import (
 from tupe_jax.utils.errors import UserError
 
 
-class MaskedWordHead(nnx.Module):
+class MaskedLMHead(nnx.Module):
     """Dense, activation, LayerNorm, then the word embedding as output matrix, plus a bias."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
@@ -103,9 +103,7 @@ class MaskedLM(nnx.Module):
     ):
         self.config = config
         self.encoder = Encoder(config, rngs=rngs)
-        self.masked_word_head = (
-            MaskedWordHead(config, rngs=rngs) if config.masked_word_head else None
-        )
+        self.masked_word_head = MaskedLMHead(config, rngs=rngs) if config.masked_word_head else None
         self.pooler = Pooler(config, rngs=rngs) if config.pooler else None
         self.classification_heads = nnx.Dict(
             {
@@ -161,6 +159,6 @@ class MaskedLM(nnx.Module):
         """The hidden states of [CLS]: the first token, or the last before the padding."""
         if not self.config.cls_last:
             return hidden_BxSxD[:, 0]
-        is_word_BxS = tokens_BxS != self.config.pad_id
-        last_B = jnp.where(is_word_BxS, jnp.arange(tokens_BxS.shape[1]), 0).max(1)
+        is_token_BxS = tokens_BxS != self.config.pad_id
+        last_B = jnp.where(is_token_BxS, jnp.arange(tokens_BxS.shape[1]), 0).max(1)
         return jnp.take_along_axis(hidden_BxSxD, last_B[:, None, None], axis=1)[:, 0]

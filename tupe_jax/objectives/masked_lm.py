@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.masking import MaskedRows
+from tupe_jax.objectives.masking import MaskedBatch
 
 
 @jax.tree_util.register_dataclass
@@ -27,7 +27,7 @@ class Sums:
         )
 
 
-def masked_lm_sums(model: MaskedLM, masked: MaskedRows, key: jax.Array | None) -> Sums:
+def masked_lm_sums(model: MaskedLM, masked: MaskedBatch, key: jax.Array | None) -> Sums:
     """Loss and hits of the model on masked rows; dropout is on when a key is given."""
     logits_BxMxV = model(masked.tokens_BxS, positions_BxM=masked.positions_BxM, key=key)
     weights_BxM = masked.weights_BxM

@@ -14,7 +14,7 @@ from tupe_jax.utils.errors import UserError
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class MaskedRows:
+class MaskedBatch:
     """Rows with hidden tokens, and what is to be predicted where.
 
     Every row has the same number of slots; a slot it does not need has weight 0 and position 0.
@@ -28,7 +28,7 @@ class MaskedRows:
     """Float32, 1 where a token is scored, else 0."""
 
 
-def mask_rows(
+def mask_tokens(
     tokens_BxS: jax.Array,
     key: jax.Array,
     *,
@@ -36,7 +36,7 @@ def mask_rows(
     special: SpecialTokens,
     vocab_size: int,
     starts_word_V: jax.Array | None = None,
-) -> MaskedRows:
+) -> MaskedBatch:
     """Choose and hide tokens of each row; every token that can be chosen is equally likely.
 
     `objective.mask_rule` sets which tokens can be chosen, and how many of these n are:
@@ -78,7 +78,7 @@ def mask_rows(
     used_BxM = jnp.arange(slots) < count_Bx1
     positions_BxM = jnp.where(used_BxM, (drawn_BxM & _position_bits(length)).astype(jnp.int32), 0)
     replaced_BxS = _replacements(replacement_key, tokens_BxS, objective, special, vocab_size)
-    return MaskedRows(
+    return MaskedBatch(
         tokens_BxS=jnp.where(chosen_BxS, replaced_BxS, tokens_BxS),
         positions_BxM=positions_BxM,
         targets_BxM=jnp.take_along_axis(tokens_BxS, positions_BxM, axis=1),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tupe_jax.config.schema import Config
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 # These change what is shown, kept, or where the work is done, but not what is trained.
 FREE_IN_PRETRAINING = (
@@ -36,7 +36,7 @@ def check_begun_with(
     file = workdir / CONFIG_FILE
     if file.exists():
         check_unchanged(read_settings(file), config, free)
-    with complete_file(file) as unfinished:
+    with atomic_file(file) as unfinished:
         unfinished.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

@@ -5,16 +5,16 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from tupe_jax.distributed.process_group import Processes
-from tupe_jax.utils.errors import StartAgainError, UserError, writing_failed
-from tupe_jax.utils.lock import alone
+from tupe_jax.distributed.process_group import ProcessGroup
+from tupe_jax.utils.errors import RetryError, UserError, writing_failed
+from tupe_jax.utils.lock import exclusive_lock
 
 # Network file systems remember for seconds that a file was not there.
 VISIBLE_SECONDS = 10.0
 LOCK_FILE = "run.lock"
 
 
-def open_workdir(workdir: Path, processes: Processes) -> None:
+def open_workdir(workdir: Path, processes: ProcessGroup) -> None:
     """Make it, and fail now rather than after the work if it cannot be used by all."""
     probe = workdir / f".writable-{processes.index}"
     try:
@@ -29,7 +29,7 @@ def open_workdir(workdir: Path, processes: Processes) -> None:
         _check_shared(workdir, processes)
 
 
-def hold(workdir: Path, processes: Processes) -> AbstractContextManager[None]:
+def hold(workdir: Path, processes: ProcessGroup) -> AbstractContextManager[None]:
     """Keep a second run out of a work directory; process 0 holds it for all.
 
     Two would write the same checkpoints and metrics. It is refused with the code for "start again":
@@ -38,10 +38,10 @@ def hold(workdir: Path, processes: Processes) -> AbstractContextManager[None]:
     if processes.index:
         return nullcontext()
     refusal = f"{workdir}: another run trains here; wait for its end or give another --workdir"
-    return alone(workdir / LOCK_FILE, StartAgainError(refusal))
+    return exclusive_lock(workdir / LOCK_FILE, RetryError(refusal))
 
 
-def _check_shared(workdir: Path, processes: Processes) -> None:
+def _check_shared(workdir: Path, processes: ProcessGroup) -> None:
     """Process 0 leaves a file with a fresh name, which all others must find."""
 
     def leave() -> str:

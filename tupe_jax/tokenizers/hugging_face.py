@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.tokenizers.base import SpecialTokens
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 _CONTINUED = "##"
@@ -22,7 +22,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclass(frozen=True)
-class TokenizerVocabulary:
+class HuggingFaceTokenizer:
     """WordPiece, byte-level BPE or unigram pieces: text to ids and back, without special ids.
 
     As in the models' own code, a special piece that is written in a text is that piece.
@@ -38,7 +38,7 @@ class TokenizerVocabulary:
     _tokenizer: Any = field(repr=False, compare=False)
 
     @classmethod
-    def parse(cls, content: bytes, path: Path) -> "TokenizerVocabulary":
+    def parse(cls, content: bytes, path: Path) -> "HuggingFaceTokenizer":
         """The vocabulary in what `content` returned, which was kept at `path`."""
         tokenizers = library()
         try:
@@ -102,7 +102,7 @@ class TokenizerVocabulary:
         return text.removeprefix(_CONTINUED).removeprefix(" ")
 
 
-AnyVocabulary = Vocabulary | TokenizerVocabulary
+Tokenizer = SentencePieceTokenizer | HuggingFaceTokenizer
 """What a trained model may read with."""
 
 

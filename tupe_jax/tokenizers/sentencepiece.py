@@ -21,7 +21,7 @@ from tupe_jax.tokenizers.normalization import has_plain_marks_only, normalise_pu
 from tupe_jax.utils.errors import UserError
 
 PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
-SPECIAL_PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 SPECIAL = SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID)
 PAIR_SEPARATORS = 2
 """[SEP] between the texts of a pair."""
@@ -39,7 +39,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class SentencePieceTokenizer:
     """A trained SentencePiece model: text to ids and back, without special ids."""
 
     path: Path
@@ -54,7 +54,7 @@ class Vocabulary:
     as they were in the corpus."""
 
     @classmethod
-    def load(cls, path: Path | str) -> "Vocabulary":
+    def load(cls, path: Path | str) -> "SentencePieceTokenizer":
         path = Path(path)
         try:
             content = path.read_bytes()
@@ -65,17 +65,17 @@ class Vocabulary:
         return cls.parse(content, path)
 
     @classmethod
-    def parse(cls, content: bytes, path: Path) -> "Vocabulary":
+    def parse(cls, content: bytes, path: Path) -> "SentencePieceTokenizer":
         """The vocabulary in a file's content, which came from `path`."""
         model = sentencepiece.SentencePieceProcessor()
         try:
             model.LoadFromSerializedProto(content)
         except RuntimeError:
             raise UserError(f"{path}: not a SentencePiece model; `tupe vocab` makes one") from None
-        first = tuple(model.IdToPiece(i) for i in range(min(len(SPECIAL_PIECES), len(model))))
-        if first != SPECIAL_PIECES:
+        first = tuple(model.IdToPiece(i) for i in range(min(len(SPECIAL_TOKENS), len(model))))
+        if first != SPECIAL_TOKENS:
             raise UserError(
-                f"{path}: its first pieces are {' '.join(first)}, but {' '.join(SPECIAL_PIECES)} "
+                f"{path}: its first pieces are {' '.join(first)}, but {' '.join(SPECIAL_TOKENS)} "
                 "are needed; train it with `tupe vocab`"
             )
         pieces = "".join(model.IdToPiece(i) for i in range(len(model)))
@@ -93,7 +93,7 @@ class Vocabulary:
     @property
     def ordinary_ids(self) -> NDArray[np.int32]:
         """Of all pieces that are not special."""
-        return np.arange(len(SPECIAL_PIECES), self.size, dtype=np.int32)
+        return np.arange(len(SPECIAL_TOKENS), self.size, dtype=np.int32)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text of any origin: its marks are written as in the vocabulary's corpus."""
@@ -122,14 +122,14 @@ class Vocabulary:
         return str(self._model.DecodeIds([int(i) for i in ids]))
 
 
-def train_vocabulary(lines: Iterable[str], size: int) -> bytes:
+def train_sentencepiece(lines: Iterable[str], size: int) -> bytes:
     """Return a SentencePiece model of exactly `size` pieces.
 
     The same lines give the same bytes: one thread (the number is stored in the model), no
     shuffling, no sampling inside SentencePiece.
     """
     model = io.BytesIO()
-    pad, cls, sep, mask, unk = SPECIAL_PIECES
+    pad, cls, sep, mask, unk = SPECIAL_TOKENS
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=_training_lines(lines),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.pretraining.prepared_reader import ShardedRows
+from tupe_jax.data.pretraining.prepared_reader import TokenShards
 from tupe_jax.data.pretraining.token_shards import read_index
 from tupe_jax.utils.errors import UserError
 
@@ -59,7 +59,7 @@ def prepared_rows(folder: Path, split: str, at_most: int) -> Iterator[NDArray[np
     if split not in index.splits:
         raise UserError(f"{folder}: no split {split!r}; it has {', '.join(index.splits)}")
     chosen = index.splits[split]
-    source = ShardedRows(folder, chosen.shards, index.length, index.dtype)
+    source = TokenShards(folder, chosen.shards, index.length, index.dtype)
     numbers = source.spread(at_most)
     for start in range(0, len(numbers), _ROWS_AT_ONCE):
         yield source.read(numbers[start : start + _ROWS_AT_ONCE].tolist())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.cleaning import parse_cleaning
 from tupe_jax.data.pretraining.readers import Reader, Share
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.training.given_data import (
     check_checkpoint_vocabulary,
     check_given_data,
@@ -21,7 +21,7 @@ from tupe_jax.training.given_data import (
     require_fitting_vocabulary,
 )
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 
@@ -30,7 +30,7 @@ DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 class Corpus:
     """What a run reads."""
 
-    vocabulary: Vocabulary
+    vocabulary: SentencePieceTokenizer
     train: Reader
     validation_NxS: NDArray[np.int32]
     sample_NxS: NDArray[np.int32]
@@ -52,24 +52,24 @@ def make_corpus(
 
     `saved_vocabulary` is that of a checkpoint to resume from, used if the file is missing.
     """
-    check_given_data(config, resumes=has_vocabulary(workdir) or saved_vocabulary is not None)
+    check_given_data(config, resumes=has_tokenizer(workdir) or saved_vocabulary is not None)
     if saved_vocabulary is not None:
         check_checkpoint_vocabulary(config, saved_vocabulary)
     path = _vocabulary(config, workdir, saved_vocabulary, say)
-    require_fitting_vocabulary(config, Vocabulary.load(path))
+    require_fitting_vocabulary(config, SentencePieceTokenizer.load(path))
     if config.data.reader == "prepared" and not config.data.prepared:
         _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER, say)
     return path
 
 
-def has_vocabulary(workdir: Path) -> bool:
+def has_tokenizer(workdir: Path) -> bool:
     """Whether a run has begun here with a vocabulary of its own."""
     return (workdir / DATA_FOLDER / VOCABULARY_FILE).exists()
 
 
 def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Share) -> Corpus:
     """Open the data of a config; of each training batch, the share of this process."""
-    vocabulary = Vocabulary.load(vocabulary_path)
+    vocabulary = SentencePieceTokenizer.load(vocabulary_path)
     if config.data.reader == "live":
         return _live(config, vocabulary, share)
     return _prepared(config, vocabulary, workdir, share)
@@ -84,18 +84,18 @@ def _vocabulary(
         return given or own
     if saved is not None:
         own.parent.mkdir(parents=True, exist_ok=True)
-        with complete_file(own) as unfinished:
+        with atomic_file(own) as unfinished:
             unfinished.write_bytes(saved)
         return own
     if given:
         return given  # reading it reports that it is not there
     if config.data.prepared:
         raise no_tokenizer(config)
-    from tupe_jax.data.pretraining.train_tokenizer import make_vocabulary
+    from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 
     say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")
     own.parent.mkdir(parents=True, exist_ok=True)
-    make_vocabulary(
+    train_tokenizer(
         config.data.task,
         own,
         size=config.model.vocab_size,
@@ -105,8 +105,10 @@ def _vocabulary(
     return own
 
 
-def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Share) -> Corpus:
-    from tupe_jax.data.pretraining.prepared_reader import PreparedReader, ShardedRows
+def _prepared(
+    config: Config, vocabulary: SentencePieceTokenizer, workdir: Path, share: Share
+) -> Corpus:
+    from tupe_jax.data.pretraining.prepared_reader import PreparedReader, TokenShards
     from tupe_jax.data.pretraining.token_shards import read_index
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
@@ -114,7 +116,7 @@ def _prepared(config: Config, vocabulary: Vocabulary, workdir: Path, share: Shar
     check_index(config, folder, index)
 
     def some_rows(split: str, count: int) -> NDArray[np.int32]:
-        rows = ShardedRows(folder, index.splits[split].shards, index.length, index.dtype)
+        rows = TokenShards(folder, index.splits[split].shards, index.length, index.dtype)
         return rows.read(rows.spread(count).tolist())
 
     validation_NxS = some_rows("validation", config.eval.rows)
@@ -157,12 +159,16 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
     say(f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents")
 
 
-def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
+def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> Corpus:
     from itertools import islice
 
     from tupe_jax.data.pretraining.graph import elements
     from tupe_jax.data.pretraining.seqio_tasks import make_task_or_mixture, parse_task
-    from tupe_jax.data.pretraining.streaming_reader import LiveReader, rows_of_task, take_by_size
+    from tupe_jax.data.pretraining.streaming_reader import (
+        StreamingReader,
+        rows_of_task,
+        take_by_size,
+    )
 
     components = parse_task(config.data.task, config.seed)
     cleaning = parse_cleaning(config.data.cleaning)
@@ -186,7 +192,7 @@ def _live(config: Config, vocabulary: Vocabulary, share: Share) -> Corpus:
 
     return Corpus(
         vocabulary=vocabulary,
-        train=LiveReader(
+        train=StreamingReader(
             rows_of_task(task, "train", config.data.length),
             task=task.name,  # tells of a changed corpus, too
             vocabulary_sha256=vocabulary.sha256,

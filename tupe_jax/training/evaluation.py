@@ -18,7 +18,7 @@ from tupe_jax.distributed.cpu_sync import in_turn
 from tupe_jax.distributed.mesh import batch_sharding
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
-from tupe_jax.objectives.masking import MaskedRows, never_chosen
+from tupe_jax.objectives.masking import MaskedBatch, never_chosen
 from tupe_jax.tokenizers.sentencepiece import SPECIAL
 from tupe_jax.training.batches import global_batch
 from tupe_jax.training.train_state import Params, random_key
@@ -45,14 +45,14 @@ class Validation:
         self._mesh = mesh
         self.never_chosen = never_chosen(config.objective, SPECIAL)
 
-        def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedRows:
+        def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedBatch:
             # Not the run's seed: runs of different seeds are compared, too.
             return mask(tokens_BxS, random_key(0, "validation", number))
 
         def sums_of(params: Params, tokens_BxS: jax.Array, number: jax.Array) -> Sums:
             return masked_lm_sums(nnx.merge(graph, params), masked_batch(tokens_BxS, number), None)
 
-        self._mask: Callable[..., MaskedRows] = jax.jit(masked_batch)
+        self._mask: Callable[..., MaskedBatch] = jax.jit(masked_batch)
         self._sums_of: Callable[..., Sums] = jax.jit(sums_of)
 
     def __call__(

@@ -10,7 +10,7 @@ from tupe_jax.data.pretraining.token_shards import (
     parse_index,
     require_vocabulary,
 )
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 
@@ -29,7 +29,7 @@ def check_given_data(config: Config, *, resumes: bool) -> None:
         if not (given or index.tokenizer or resumes):
             raise no_tokenizer(config)
     if given and (Path(given).exists() or not resumes):
-        require_fitting_vocabulary(config, Vocabulary.load(given))
+        require_fitting_vocabulary(config, SentencePieceTokenizer.load(given))
 
 
 def no_tokenizer(config: Config) -> UserError:
@@ -39,7 +39,7 @@ def no_tokenizer(config: Config) -> UserError:
     )
 
 
-def require_fitting_vocabulary(config: Config, vocabulary: Vocabulary) -> None:
+def require_fitting_vocabulary(config: Config, vocabulary: SentencePieceTokenizer) -> None:
     """Fail unless a vocabulary has the model's size and is that of `data.prepared`."""
     _check_size(config, vocabulary.path, vocabulary.size)
     if config.data.prepared:

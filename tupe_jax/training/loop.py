@@ -21,7 +21,7 @@ from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.cpu_sync import in_turn
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
-from tupe_jax.distributed.process_group import ALONE, Processes
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
@@ -65,14 +65,16 @@ class DivergedError(UserError):
     """Training was given up because its loss or gradient was not finite any more."""
 
 
-def pretrain(config: Config, workdir: Path, stop: Stop, processes: Processes = ALONE) -> Run:
+def pretrain(
+    config: Config, workdir: Path, stop: Stop, processes: ProcessGroup = SINGLE_PROCESS
+) -> Run:
     """Train from the newest checkpoint in the work directory, or from the start, to the end."""
     with ExitStack() as closing:  # whatever happens, a save under way is completed
         return _pretrain(config, workdir, stop, processes, closing)
 
 
 def _pretrain(
-    config: Config, workdir: Path, stop: Stop, processes: Processes, closing: ExitStack
+    config: Config, workdir: Path, stop: Stop, processes: ProcessGroup, closing: ExitStack
 ) -> Run:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, check_batch
-from tupe_jax.objectives.masking import mask_rows
+from tupe_jax.objectives.masking import mask_tokens
 from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID, SPECIAL
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.optim.schedule import scheduled_learning_rate
@@ -42,7 +42,7 @@ def masking(config: Config, starts_word_V: Sequence[bool]) -> Mask:
     """How the config hides tokens; `starts_word_V` tells which pieces begin a word."""
     by_word = config.objective.mask_unit == "word"
     return partial(
-        mask_rows,
+        mask_tokens,
         objective=config.objective,
         special=SPECIAL,
         vocab_size=config.model.vocab_size,

@@ -19,7 +19,13 @@ from tupe_jax.model.position_only import (
     bias_LxHxSxS,
     identical_words_LxHxSxS,
 )
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import (
+    CLS_ID,
+    PAD_ID,
+    SEP_ID,
+    SPECIAL_TOKENS,
+    SentencePieceTokenizer,
+)
 from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
@@ -78,7 +84,7 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
         weights = attention_by_position(bias[0] if shared_by_layers else bias)
         return weights, "softmax of the position bias of each head"
     words_W = np.random.default_rng(0).choice(
-        np.arange(len(SPECIAL_PIECES), model.config.vocab_size), PROBING_WORDS
+        np.arange(len(SPECIAL_TOKENS), model.config.vocab_size), PROBING_WORDS
     )
     mean_LxHxSxS = identical_words_LxHxSxS(model.encoder, jnp.asarray(words_W), length)
     title = f"attention among identical words, mean of {PROBING_WORDS} words"
@@ -96,7 +102,9 @@ def _filled(run: Run) -> Iterator[str]:
         yield f"{sentence}\n    {shown}    (it was: {word})"
 
 
-def _examples(vocabulary: Vocabulary, rows_NxS: NDArray[np.int32]) -> Iterator[tuple[str, str]]:
+def _examples(
+    vocabulary: SentencePieceTokenizer, rows_NxS: NDArray[np.int32]
+) -> Iterator[tuple[str, str]]:
     """Whole sentences, each with a word in the middle hidden, and that word."""
     starts = np.array(vocabulary.word_starts())
     found = 0

@@ -11,10 +11,10 @@ from flax import nnx
 from tupe_jax.config.schema import Config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
-from tupe_jax.objectives.masking import MaskedRows
+from tupe_jax.objectives.masking import MaskedBatch
 from tupe_jax.training.train_state import Params, TrainState, random_key
 
-Mask = Callable[[jax.Array, jax.Array], MaskedRows]
+Mask = Callable[[jax.Array, jax.Array], MaskedBatch]
 """(tokens [B, S], key) -> rows with some tokens hidden."""
 Metrics = dict[str, jax.Array]
 
@@ -37,7 +37,7 @@ def make_train_step(
         key = random_key(config.seed, "dropout", state.step)
         total = masked.weights_BxM.sum()
 
-        def loss(params: Params, rows: MaskedRows, key: jax.Array) -> tuple[jax.Array, Sums]:
+        def loss(params: Params, rows: MaskedBatch, key: jax.Array) -> tuple[jax.Array, Sums]:
             sums = masked_lm_sums(nnx.merge(graph, params), rows, key)
             return sums.loss / total, sums
 
@@ -78,7 +78,7 @@ def make_train_step(
 def accumulate(
     gradient_of: Callable[..., tuple[Any, Sums]],
     params: Params,
-    rows: MaskedRows,
+    rows: MaskedBatch,
     key: jax.Array,
     count: int,
 ) -> tuple[Any, Sums]:
@@ -90,7 +90,7 @@ def accumulate(
         # Row i goes to micro-batch i % count: each device keeps its rows, whatever its share.
         return x.reshape(x.shape[0] // count, count, *x.shape[1:]).swapaxes(0, 1)
 
-    def add(total: Any, micro_batch: tuple[jax.Array, MaskedRows]) -> tuple[Any, None]:
+    def add(total: Any, micro_batch: tuple[jax.Array, MaskedBatch]) -> tuple[Any, None]:
         index, rows = micro_batch
         return jax.tree.map(
             jnp.add, total, gradient_of(params, rows, jax.random.fold_in(key, index))

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 USER_ERROR_EXIT_CODE = 2
-START_AGAIN_EXIT_CODE = 76
+RETRY_EXIT_CODE = 76
 """Another process was lost, the storage failed, or an earlier run still holds the work directory:
 the same command, in all processes, goes on from the newest checkpoint (sysexits' EX_PROTOCOL)."""
 
@@ -17,13 +17,13 @@ class UserError(ValueError):
     exit_code: ClassVar[int] = USER_ERROR_EXIT_CODE
 
 
-class StartAgainError(UserError):
+class RetryError(UserError):
     """The surroundings failed, not the command: started again, unchanged, it may well succeed.
 
     Launchers tell it by its exit code, and give up for good only on the other.
     """
 
-    exit_code = START_AGAIN_EXIT_CODE
+    exit_code = RETRY_EXIT_CODE
 
 
 def writing_failed(message: str, cause: Exception) -> UserError:
@@ -31,4 +31,4 @@ def writing_failed(message: str, cause: Exception) -> UserError:
     wrong_place = isinstance(
         cause, FileExistsError | IsADirectoryError | NotADirectoryError | PermissionError
     )
-    return UserError(message) if wrong_place else StartAgainError(message)
+    return UserError(message) if wrong_place else RetryError(message)

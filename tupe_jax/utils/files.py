@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextmanager
-def complete_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to; the file gets its own name at the end, or never.
 
     Nobody else has the temporary name, on this machine or another that shares the folder, so that

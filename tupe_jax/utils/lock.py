@@ -10,7 +10,7 @@ from tupe_jax.utils.errors import UserError
 
 
 @contextmanager
-def alone(path: Path, refusal: UserError | None = None) -> Iterator[None]:
+def exclusive_lock(path: Path, refusal: UserError | None = None) -> Iterator[None]:
     """Hold a file or a folder as no other process does; a killed one lets it go.
 
     One that is held is waited for or, if there is a refusal, that is raised. A file is made if it

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,5 +175,5 @@ def new_figure(width: float, height: float) -> "Figure":
 
 def save_figure(figure: "Figure", path: Path) -> None:
     """A reader never sees half a picture."""
-    with complete_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         figure.savefig(unfinished, format="png", facecolor="white")

@@ -6,7 +6,7 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader
 
 from tupe_jax.data.pretraining import token_shards as rows
-from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID, SentencePieceTokenizer
 
 
 def read_rows(folder: Path, split: str) -> np.ndarray:
@@ -19,7 +19,7 @@ def read_rows(folder: Path, split: str) -> np.ndarray:
     return rows.decode_rows(records, index.dtype, index.length)
 
 
-def lines_of(rows_NxL: np.ndarray, vocabulary: Vocabulary) -> list[str]:
+def lines_of(rows_NxL: np.ndarray, vocabulary: SentencePieceTokenizer) -> list[str]:
     body = rows_NxL[:, 1:]
     stream = body[body != PAD_ID]
     ends = np.flatnonzero(stream == SEP_ID) + 1

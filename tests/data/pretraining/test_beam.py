@@ -14,7 +14,7 @@ from tests.documents import here_document, text_of
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining import token_shards as rows
 from tupe_jax.data.pretraining.splits import is_held_out
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
 FILES = 3
 DOCUMENTED = here_document(text_of("docs/data.md"), "my_tasks.py")
@@ -41,7 +41,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cache(corpus: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(
+    corpus: Path, vocabulary: SentencePieceTokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     folder = tmp_path_factory.mktemp("beam")
     sources = [f"text:{corpus}/*.txt", f"text:{corpus}/none_held_out"]
     (folder / "my_tasks.py").write_text(module_of(sources, vocabulary.path))
@@ -61,18 +63,18 @@ def cache(corpus: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPat
     return folder / "cache"
 
 
-def run_prepare(task: str, vocabulary: Vocabulary, out: Path, *arguments: str) -> int:
+def run_prepare(task: str, vocabulary: SentencePieceTokenizer, out: Path, *arguments: str) -> int:
     command = ["prepare", f"--task={task}", f"--vocabulary={vocabulary.path}", f"--out={out}"]
     return main([*command, "--length=32", "--workers=1", *arguments])
 
 
-def documents_of(folder: Path, split: str, vocabulary: Vocabulary) -> list[str]:
+def documents_of(folder: Path, split: str, vocabulary: SentencePieceTokenizer) -> list[str]:
     text = "\n".join(lines_of(read_rows(folder, split), vocabulary))
     return sorted(f"number {rest.strip()}" for rest in text.split("number ")[1:])
 
 
 def test_beam_gives_the_same_documents_in_the_same_splits(
-    cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+    cache: Path, corpus: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     task, by_beam, without = f"text:{corpus}/*.txt", tmp_path / "by_beam", tmp_path / "without"
     assert run_prepare(task, vocabulary, by_beam, "--shards=2", f"--cache={cache}") == 0
@@ -87,7 +89,7 @@ def test_beam_gives_the_same_documents_in_the_same_splits(
 
 
 def test_one_cache_serves_every_length_and_packing(
-    cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+    cache: Path, corpus: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     task = f"text:{corpus}/*.txt"
     lengths = {"stream": 32, "sentences": 48}
@@ -103,7 +105,7 @@ def test_one_cache_serves_every_length_and_packing(
 
 
 def test_a_split_may_be_without_documents(
-    cache: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+    cache: Path, corpus: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     task = f"text:{corpus}/none_held_out"
     assert run_prepare(task, vocabulary, tmp_path / "rows", f"--cache={cache}") == 0
@@ -113,7 +115,7 @@ def test_a_split_may_be_without_documents(
 def test_a_task_that_is_not_cached_is_named(
     cache: Path,
     corpus: Path,
-    vocabulary: Vocabulary,
+    vocabulary: SentencePieceTokenizer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -16,7 +16,7 @@ from tupe_jax.data.pretraining.graph import elements
 from tupe_jax.data.pretraining.seqio_tasks import make_task
 from tupe_jax.data.pretraining.sources import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 
 Line = list[int]
 
@@ -92,7 +92,7 @@ def test_about_half_a_line_per_sequence_is_padding() -> None:
 
 @pytest.mark.parametrize("length", [5, 64])
 def test_a_task_packs_the_sentences_of_text(
-    tmp_path: Path, vocabulary: Vocabulary, length: int
+    tmp_path: Path, vocabulary: SentencePieceTokenizer, length: int
 ) -> None:
     texts = documents(400)
     (tmp_path / "a.txt").write_text("\n\n".join(texts))
@@ -111,7 +111,7 @@ def test_a_task_packs_the_sentences_of_text(
 
 
 def test_a_packing_has_a_task_of_its_own_and_the_default_keeps_its_name(
-    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, vocabulary: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints of the live reader and Beam's caches know tasks by their names."""
     monkeypatch.chdir(tmp_path)

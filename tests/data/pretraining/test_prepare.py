@@ -20,7 +20,7 @@ from tupe_jax.data.pretraining import token_shards as rows
 from tupe_jax.data.pretraining.plan import Settings, divide
 from tupe_jax.data.pretraining.prepare import UNFINISHED, prepare, repack
 from tupe_jax.data.pretraining.splits import is_held_out, is_in_share
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 FILES = 6
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def settings(corpus: Path, vocabulary: Vocabulary) -> Settings:
+def settings(corpus: Path, vocabulary: SentencePieceTokenizer) -> Settings:
     return Settings(f"text:{corpus}/*.txt", vocabulary.path, length=32, shards=FILES)
 
 
@@ -51,7 +51,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_folder_holds_every_document_once_in_its_split(
-    prepared: Path, vocabulary: Vocabulary
+    prepared: Path, vocabulary: SentencePieceTokenizer
 ) -> None:
     index = rows.read_index(prepared)
     texts = [text for seed in range(FILES) for text in documents(200, seed)]
@@ -111,7 +111,7 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     assert before == {path: path.stat().st_mtime_ns for path in finished}
 
 
-def test_the_folder_holds_the_tokenizer(prepared: Path, vocabulary: Vocabulary) -> None:
+def test_the_folder_holds_the_tokenizer(prepared: Path, vocabulary: SentencePieceTokenizer) -> None:
     index = rows.read_index(prepared)
     assert index.tokenizer == rows.TOKENIZER_FILE
     assert (prepared / index.tokenizer).read_bytes() == vocabulary.path.read_bytes()
@@ -119,7 +119,7 @@ def test_the_folder_holds_the_tokenizer(prepared: Path, vocabulary: Vocabulary) 
 
 
 def test_whole_sentences_are_the_same_tokens_with_padding(
-    settings: Settings, prepared: Path, vocabulary: Vocabulary, tmp_path: Path
+    settings: Settings, prepared: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     whole = replace(settings, packing="sentences")
     index = prepare(whole, tmp_path / "rows", worker_count=2).index
@@ -175,7 +175,7 @@ def test_what_an_older_version_has_begun_is_finished(
 
 
 def test_the_given_tokenizer_may_change_while_the_rows_are_made(
-    settings: Settings, prepared: Path, vocabulary: Vocabulary, tmp_path: Path
+    settings: Settings, prepared: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     given = tmp_path / "given.model"
     given.write_bytes(vocabulary.path.read_bytes())
@@ -189,7 +189,11 @@ def test_the_given_tokenizer_may_change_while_the_rows_are_made(
 
 
 def test_a_folder_begun_with_other_settings_is_refused(
-    settings: Settings, prepared: Path, corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+    settings: Settings,
+    prepared: Path,
+    corpus: Path,
+    vocabulary: SentencePieceTokenizer,
+    tmp_path: Path,
 ) -> None:
     with pytest.raises(UserError, match="holds finished rows already"):
         prepare(settings, prepared, worker_count=1)
@@ -211,7 +215,7 @@ def test_a_folder_begun_with_other_settings_is_refused(
 
 
 def test_broken_text_is_told_in_one_line(
-    vocabulary: Vocabulary, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    vocabulary: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\n\nb\xffd")
     arguments = [f"--task=text:{tmp_path}/*.txt", f"--vocabulary={vocabulary.path}"]
@@ -222,7 +226,9 @@ def test_broken_text_is_told_in_one_line(
     assert not (tmp_path / "rows" / rows.INDEX_FILE).exists()
 
 
-def test_a_corpus_without_text_gives_no_index(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_a_corpus_without_text_gives_no_index(
+    vocabulary: SentencePieceTokenizer, tmp_path: Path
+) -> None:
     (tmp_path / "blank.txt").write_text("\n \n\n")
     settings = Settings(f"text:{tmp_path}/blank.txt", vocabulary.path, length=32)
     with pytest.raises(UserError, match="holds no text"):
@@ -231,7 +237,7 @@ def test_a_corpus_without_text_gives_no_index(vocabulary: Vocabulary, tmp_path: 
 
 
 def test_a_part_without_training_rows_leaves_no_shard(
-    vocabulary: Vocabulary, tmp_path: Path
+    vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     held_out = [text for text in documents(1000) if is_held_out(text)]
     (tmp_path / "a.txt").write_text("\n\n".join(held_out))
@@ -250,7 +256,7 @@ def test_a_part_without_training_rows_leaves_no_shard(
     }
 
 
-def test_weights_are_passes_over_a_source(corpus: Path, vocabulary: Vocabulary) -> None:
+def test_weights_are_passes_over_a_source(corpus: Path, vocabulary: SentencePieceTokenizer) -> None:
     task = f"2.5 * text:{corpus}/0.txt + text:{corpus}/1.txt"
     parts, _ = divide(Settings(task, vocabulary.path, length=32))
     assert [(Path(part.source).name, part.share, part.first_pass) for part in parts] == [
@@ -263,7 +269,7 @@ def test_weights_are_passes_over_a_source(corpus: Path, vocabulary: Vocabulary) 
 
 
 def test_a_mixture_repeats_training_documents_by_weight_and_validation_never(
-    corpus: Path, vocabulary: Vocabulary, tmp_path: Path
+    corpus: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     task = f"1.5 * text:{corpus}/0.txt + text:{corpus}/1.txt"
     index = prepare(Settings(task, vocabulary.path, length=32), tmp_path / "rows", 1).index
@@ -274,7 +280,9 @@ def test_a_mixture_repeats_training_documents_by_weight_and_validation_never(
     assert index.splits["validation"].documents == held_out
 
 
-def test_shards_are_divided_among_sources_by_size(corpus: Path, vocabulary: Vocabulary) -> None:
+def test_shards_are_divided_among_sources_by_size(
+    corpus: Path, vocabulary: SentencePieceTokenizer
+) -> None:
     task = f"text:{corpus}/0.txt + text:{corpus}/*.txt"
     parts, _ = divide(Settings(task, vocabulary.path, length=32, shards=7))
     assert [part.count for part in parts] == [1] + [6] * 6
@@ -323,7 +331,9 @@ def test_wrong_arguments_are_told_in_one_line_and_nothing_is_written(
     assert not (tmp_path / "rows").exists()
 
 
-def test_a_corpus_that_changes_meanwhile_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_a_corpus_that_changes_meanwhile_is_refused(
+    vocabulary: SentencePieceTokenizer, tmp_path: Path
+) -> None:
     (tmp_path / "b.txt").write_text("one line\n\n" * 50)
     settings = Settings(f"text:{tmp_path}/*.txt", vocabulary.path, length=16, shards=1)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining import prepared_reader
-from tupe_jax.data.pretraining.prepared_reader import PreparedReader, ShardedRows
+from tupe_jax.data.pretraining.prepared_reader import PreparedReader, TokenShards
 from tupe_jax.data.pretraining.readers import Share, State
 from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
@@ -26,7 +26,7 @@ from tupe_jax.data.pretraining.token_shards import (
     write_index,
     write_shard,
 )
-from tupe_jax.utils.errors import StartAgainError, UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 MakeFolder = Callable[..., Path]
 
@@ -158,13 +158,13 @@ def test_resuming_reads_only_the_batches_it_serves(
     folder: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    real_read = ShardedRows.read
+    real_read = TokenShards.read
 
-    def counting_read(self: ShardedRows, numbers: list[int]) -> NDArray[np.int32]:
+    def counting_read(self: TokenShards, numbers: list[int]) -> NDArray[np.int32]:
         read.extend(numbers)
         return real_read(self, numbers)
 
-    monkeypatch.setattr(ShardedRows, "read", counting_read)
+    monkeypatch.setattr(TokenShards, "read", counting_read)
     reader = reader_of(folder)
     reader.restore({**reader.state(), "step": step})
     reader.next()
@@ -266,17 +266,17 @@ def test_a_disk_that_fails_is_no_broken_shard(folder: Path, monkeypatch: Any) ->
         raise RuntimeError("pread() failed: Input/output error; reading train-00000")
 
     monkeypatch.setattr(prepared_reader.ArrayRecordReader, "read", read)
-    with pytest.raises(StartAgainError, match=r"cannot read .*/train-0.*Input/output error"):
+    with pytest.raises(RetryError, match=r"cannot read .*/train-0.*Input/output error"):
         take(reader, 1)
 
 
 def test_some_rows_are_of_all_shards(folder: Path) -> None:
     index = read_index(folder)
     split = index.splits["train"]
-    rows = ShardedRows(folder, split.shards, index.length, index.dtype)
+    rows = TokenShards(folder, split.shards, index.length, index.dtype)
     assert rows.spread(10**6).tolist() == list(range(split.rows))
     assert rows.spread(3).tolist() == [0, split.rows // 3, 2 * split.rows // 3]
-    assert ShardedRows(folder, (), index.length, index.dtype).spread(3).tolist() == []
+    assert TokenShards(folder, (), index.length, index.dtype).spread(3).tolist() == []
 
 
 def test_an_index_that_counts_too_many_rows_names_the_shard(make_folder: MakeFolder) -> None:

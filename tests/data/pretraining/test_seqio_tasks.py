@@ -22,7 +22,7 @@ from tupe_jax.data.pretraining.seqio_tasks import (
 )
 from tupe_jax.data.pretraining.sources import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 
@@ -37,7 +37,7 @@ def rows(task: seqio.Task, length: int, split: str = "train") -> np.ndarray:
     return np.concatenate([batch["tokens"] for batch in elements(dataset)])
 
 
-def expected_rows(texts: list[str], vocabulary: Vocabulary, length: int) -> np.ndarray:
+def expected_rows(texts: list[str], vocabulary: SentencePieceTokenizer, length: int) -> np.ndarray:
     """Pack in plain Python: every line and [SEP], cut into rows after [CLS]."""
     stream = [
         token
@@ -52,7 +52,7 @@ def expected_rows(texts: list[str], vocabulary: Vocabulary, length: int) -> np.n
 
 @pytest.mark.parametrize("length", [5, 128])
 def test_rows_are_cls_and_the_stream_of_all_lines_each_with_sep(
-    source: TextFiles, vocabulary: Vocabulary, length: int
+    source: TextFiles, vocabulary: SentencePieceTokenizer, length: int
 ) -> None:
     texts = documents(400)
     for split, wanted in (("train", False), ("validation", True)):
@@ -62,7 +62,7 @@ def test_rows_are_cls_and_the_stream_of_all_lines_each_with_sep(
 
 
 def test_rows_tell_how_many_documents_begin_in_them(
-    source: TextFiles, vocabulary: Vocabulary
+    source: TextFiles, vocabulary: SentencePieceTokenizer
 ) -> None:
     task = make_task(source, vocabulary)
     dataset = task.get_dataset({"tokens": 32}, "train", shuffle=False)
@@ -70,7 +70,9 @@ def test_rows_tell_how_many_documents_begin_in_them(
     assert begins == sum(not is_held_out(text) for text in documents(400))
 
 
-def test_cleaning_steps_run_before_tokenisation(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_cleaning_steps_run_before_tokenisation(
+    tmp_path: Path, vocabulary: SentencePieceTokenizer
+) -> None:
     texts = [f"\u201cHeading\u201d {n}\n{text}" for n, text in enumerate(documents(100))]
     (tmp_path / "b.txt").write_text("\n\n".join([*texts, *texts]))
     source = TextFiles(f"{tmp_path}/b.txt")
@@ -83,7 +85,7 @@ def test_cleaning_steps_run_before_tokenisation(tmp_path: Path, vocabulary: Voca
 
 
 def test_tokenisation_is_that_of_the_seqio_vocabulary(
-    source: TextFiles, vocabulary: Vocabulary
+    source: TextFiles, vocabulary: SentencePieceTokenizer
 ) -> None:
     feature = make_task(source, vocabulary).output_features["tokens"]
     line = documents(1)[0].split("\n")[0]
@@ -92,7 +94,7 @@ def test_tokenisation_is_that_of_the_seqio_vocabulary(
 
 
 def test_an_iterator_can_be_saved_and_restored_with_all_cleaning(
-    tmp_path: Path, source: TextFiles, vocabulary: Vocabulary
+    tmp_path: Path, source: TextFiles, vocabulary: SentencePieceTokenizer
 ) -> None:
     task = make_task(source, vocabulary, CLEANING_STEPS)
     dataset = task.get_dataset({"tokens": 64}, "train", shuffle=True, seed=3)
@@ -107,7 +109,7 @@ def test_an_iterator_can_be_saved_and_restored_with_all_cleaning(
 
 
 def test_what_is_before_the_cache_does_not_depend_on_the_row_length(
-    source: TextFiles, vocabulary: Vocabulary
+    source: TextFiles, vocabulary: SentencePieceTokenizer
 ) -> None:
     """SeqIO's Beam pipeline runs exactly this for each shard, and stores what comes out."""
     task = make_task(source, vocabulary)
@@ -132,7 +134,7 @@ def test_what_is_before_the_cache_does_not_depend_on_the_row_length(
 
 
 def test_the_converter_gives_the_model_whole_rows(
-    source: TextFiles, vocabulary: Vocabulary
+    source: TextFiles, vocabulary: SentencePieceTokenizer
 ) -> None:
     task = make_task(source, vocabulary)
     dataset = seqio.get_dataset(
@@ -148,7 +150,7 @@ def test_the_converter_gives_the_model_whole_rows(
 
 
 def test_the_same_task_has_the_same_name_and_another_one_another(
-    source: TextFiles, vocabulary: Vocabulary
+    source: TextFiles, vocabulary: SentencePieceTokenizer
 ) -> None:
     task = make_task(source, vocabulary)
     assert make_task(source, vocabulary) is task
@@ -157,7 +159,7 @@ def test_the_same_task_has_the_same_name_and_another_one_another(
 
 
 def test_weights_say_how_often_the_sources_of_a_mixture_are_passed(
-    tmp_path: Path, vocabulary: Vocabulary
+    tmp_path: Path, vocabulary: SentencePieceTokenizer
 ) -> None:
     (tmp_path / "large.txt").write_text("\n\n".join(documents(800, seed=1)))
     (tmp_path / "small.txt").write_text("\n\n".join(documents(200, seed=2)))
@@ -171,19 +173,21 @@ def test_weights_say_how_often_the_sources_of_a_mixture_are_passed(
 
 
 def test_tasks_made_with_copies_of_a_vocabulary_can_be_mixed(
-    tmp_path: Path, vocabulary: Vocabulary
+    tmp_path: Path, vocabulary: SentencePieceTokenizer
 ) -> None:
     (tmp_path / "copy.model").write_bytes(vocabulary.path.read_bytes())
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text("\n\n".join(documents(50)))
     components = parse_task(f"text:{tmp_path}/a.txt + text:{tmp_path}/b.txt")
-    make_task(components[0].source, Vocabulary.load(tmp_path / "copy.model"))
+    make_task(components[0].source, SentencePieceTokenizer.load(tmp_path / "copy.model"))
     mixture = make_task_or_mixture(components, vocabulary)
     dataset = mixture.get_dataset({"tokens": 32}, "train", shuffle=False).take(5)
     assert len(list(elements(dataset))) == 5
 
 
-def test_a_task_of_one_source_is_no_mixture(source: TextFiles, vocabulary: Vocabulary) -> None:
+def test_a_task_of_one_source_is_no_mixture(
+    source: TextFiles, vocabulary: SentencePieceTokenizer
+) -> None:
     task = make_task_or_mixture(parse_task(source.spec), vocabulary)
     assert isinstance(task, seqio.Task)
 

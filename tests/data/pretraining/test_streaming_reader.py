@@ -16,9 +16,9 @@ from tupe_jax.data.pretraining.readers import Share, State
 from tupe_jax.data.pretraining.seqio_tasks import Component, make_task_or_mixture
 from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
 from tupe_jax.data.pretraining.splits import is_held_out
-from tupe_jax.data.pretraining.streaming_reader import LiveReader, rows_of_task, take_by_size
+from tupe_jax.data.pretraining.streaming_reader import StreamingReader, rows_of_task, take_by_size
 from tupe_jax.data.tensorflow_on_cpu import tf
-from tupe_jax.tokenizers.sentencepiece import Vocabulary, train_vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
 ROWS, LENGTH, BATCH = 23, 4, 8
@@ -32,7 +32,7 @@ def shuffled_rows(seed: int) -> tf.data.Dataset:
     )
 
 
-def reader_of(share: Share = Share(), **changes: Any) -> LiveReader:  # noqa: B008
+def reader_of(share: Share = Share(), **changes: Any) -> StreamingReader:  # noqa: B008
     settings: dict[str, Any] = {
         "rows_of_epoch": shuffled_rows,
         "task": "toy",
@@ -41,10 +41,10 @@ def reader_of(share: Share = Share(), **changes: Any) -> LiveReader:  # noqa: B0
         "batch_size": BATCH,
         "seed": 5,
     }
-    return LiveReader(share=share, **(settings | changes))
+    return StreamingReader(share=share, **(settings | changes))
 
 
-def take(reader: LiveReader, steps: int) -> NDArray[np.int32]:
+def take(reader: StreamingReader, steps: int) -> NDArray[np.int32]:
     return np.concatenate([reader.next()["tokens"] for _ in range(steps)])
 
 
@@ -128,16 +128,16 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[DocumentSource]:
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
     path = tmp_path_factory.mktemp("vocabulary") / "small.model"
-    path.write_bytes(train_vocabulary(["the left right hand washed 0123456789 cups"], size=70))
-    return Vocabulary.load(path)
+    path.write_bytes(train_sentencepiece(["the left right hand washed 0123456789 cups"], size=70))
+    return SentencePieceTokenizer.load(path)
 
 
 @pytest.mark.parametrize("packing", ["stream", "sentences"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_seqio_task_or_mixture_resumes_exactly(
-    texts: list[DocumentSource], vocabulary: Vocabulary, count: int, packing: Packing
+    texts: list[DocumentSource], vocabulary: SentencePieceTokenizer, count: int, packing: Packing
 ) -> None:
     components = [Component(1.0, source) for source in texts[:count]]
     task = make_task_or_mixture(components, vocabulary, packing=packing)
@@ -153,7 +153,7 @@ def test_a_seqio_task_or_mixture_resumes_exactly(
 
 
 def test_a_mixture_does_not_end_at_a_source_without_rows(
-    texts: list[DocumentSource], vocabulary: Vocabulary, tmp_path: Path
+    texts: list[DocumentSource], vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     held_out = (text for n in range(2000) if is_held_out(text := f"cup {n}"))
     (tmp_path / "held_out.txt").write_text("\n\n".join(held_out))
@@ -186,7 +186,9 @@ def test_items_are_taken_by_size() -> None:
     assert [taken.count(source) for source in "abc"] == [11, 4, 1]
 
 
-def test_broken_text_is_told_by_file_and_line(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_broken_text_is_told_by_file_and_line(
+    tmp_path: Path, vocabulary: SentencePieceTokenizer
+) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good\n\n\xff\n")
     task = make_task_or_mixture(
         [Component(1.0, parse_source(f"text:{tmp_path}/bad.txt"))], vocabulary

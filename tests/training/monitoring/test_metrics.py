@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter, read_metrics
-from tupe_jax.utils.errors import StartAgainError, UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_disk_that_takes_no_more_is_told(writer, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
     try:
         with pytest.raises(
-            StartAgainError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
+            RetryError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
         ):
             writer.write(1, {"loss": 1.0})
     finally:

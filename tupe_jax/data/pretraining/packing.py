@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining.graph import DOCUMENTS_AT_ONCE, call, texts
 from tupe_jax.data.tensorflow_on_cpu import tf
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 
 TOKENS = "tokens"
 # How many documents begin in a row: lets `tupe prepare` count them.
@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 256
 Ids = NDArray[np.int32]
 
 
-def tokenize(vocabulary: Vocabulary) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+def tokenize(vocabulary: SentencePieceTokenizer) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
     """Return the step from a document's text to its ids, `[SEP]` after every line.
 
     This calls the SentencePiece library and not SeqIO's `encode_tf`: the same ids, but 1.5

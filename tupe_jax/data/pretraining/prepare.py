@@ -36,10 +36,10 @@ from tupe_jax.data.pretraining.plan import Part, Settings, divide
 from tupe_jax.data.pretraining.seqio_tasks import make_task
 from tupe_jax.data.pretraining.sources import TRAIN, VALIDATION, DocumentSource, parse_source
 from tupe_jax.data.tensorflow_on_cpu import seqio
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, Vocabulary
+from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import complete_file
-from tupe_jax.utils.lock import alone
+from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.lock import exclusive_lock
 
 UNFINISHED = "unfinished"
 
@@ -76,7 +76,7 @@ def prepare(
     show: Callable[[int, int, int], None] = lambda parts_done, parts, tokens: None,
 ) -> Outcome:
     """Write the rows of a task to a folder, or finish what an interrupted call has begun."""
-    given = Vocabulary.load(settings.vocabulary)
+    given = SentencePieceTokenizer.load(settings.vocabulary)
     parts, identity = divide(settings)
     with _only_writer(folder):
         return _prepare(settings, given, parts, identity, folder, worker_count, show)
@@ -84,7 +84,7 @@ def prepare(
 
 def _prepare(
     settings: Settings,
-    given: Vocabulary,
+    given: SentencePieceTokenizer,
     parts: Sequence[Part],
     identity: str,
     folder: Path,
@@ -126,7 +126,7 @@ def make_part(
 ) -> Done:
     """Write one part's training shard, its validation rows and, last, its record."""
     start = time.process_time()
-    vocabulary = Vocabulary.load(settings.vocabulary)
+    vocabulary = SentencePieceTokenizer.load(settings.vocabulary)
     source = _unchanged_source(settings, part)
     task = make_task(source, vocabulary, settings.cleaning, part.share, settings.packing)
     if settings.cache:
@@ -168,7 +168,7 @@ def make_part(
     held_out = list(batches(VALIDATION)) if part.first_pass else []
     none = np.zeros([0, settings.length], np.int32)
     with (
-        complete_file(folder / UNFINISHED / f"{part.number:05d}.npy") as unfinished,
+        atomic_file(folder / UNFINISHED / f"{part.number:05d}.npy") as unfinished,
         unfinished.open("wb") as file,
     ):
         np.save(file, np.concatenate([none, *(each[TOKENS] for each in held_out)]))
@@ -209,7 +209,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot make this folder ({error.strerror})") from None
-    with alone(folder, UserError(f"{folder}: another `tupe prepare` is writing to it")):
+    with exclusive_lock(folder, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield
 
 
@@ -254,18 +254,20 @@ def _begin(folder: Path, description: dict[str, Any]) -> None:
             )
 
 
-def _copy_tokenizer(given: Vocabulary, folder: Path) -> Vocabulary:
+def _copy_tokenizer(given: SentencePieceTokenizer, folder: Path) -> SentencePieceTokenizer:
     """Put the tokenizer into the folder; a change of the given file no longer matters."""
     path = folder / rows.TOKENIZER_FILE
-    with complete_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         unfinished.write_bytes(given.path.read_bytes())
-    copy = Vocabulary.load(path)
+    copy = SentencePieceTokenizer.load(path)
     if copy.sha256 != given.sha256:
         raise UserError(f"{given.path}: changed while it was being read; run the command again")
     return copy
 
 
-def _finish(folder: Path, settings: Settings, vocabulary: Vocabulary, count: int) -> rows.Index:
+def _finish(
+    folder: Path, settings: Settings, vocabulary: SentencePieceTokenizer, count: int
+) -> rows.Index:
     """Write the validation shard and the index, once all parts are there."""
     done = [Done(**json.loads(_record(folder, n).read_text("utf-8"))) for n in range(count)]
     train = rows.Split(
@@ -322,5 +324,5 @@ def _record(folder: Path, number: int) -> Path:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with complete_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2), encoding="utf-8")

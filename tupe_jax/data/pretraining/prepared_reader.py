@@ -26,7 +26,7 @@ from tupe_jax.data.pretraining.token_shards import (
     read_index,
     require_vocabulary,
 )
-from tupe_jax.utils.errors import StartAgainError, UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 # Two threads keep ahead of a device; batches in waiting are small beside a model.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -67,7 +67,7 @@ class PreparedReader:
             # States saved before there was another packing do not name it.
             **({} if index.packing == "stream" else {"packing": index.packing}),
         }
-        source = ShardedRows(folder, shards, index.length, index.dtype)
+        source = TokenShards(folder, shards, index.length, index.dtype)
         numbers = (
             grain.MapDataset.range(rows)
             .shuffle(seed=spread_seed(seed))  # Grain itself gives each epoch its own order.
@@ -91,7 +91,7 @@ class PreparedReader:
         self._batches.set_state({"next_index": state["step"]})
 
 
-class ShardedRows:
+class TokenShards:
     """Random access to the rows of many shards as if they were one file."""
 
     def __init__(
@@ -131,7 +131,7 @@ class ShardedRows:
         except (RuntimeError, ValueError) as error:
             path = self._folder / self._shards[shard].file
             if "read() failed" in str(error):  # says the system: a disk or a network, not the file
-                raise StartAgainError(f"cannot read {path}: {error}") from error
+                raise RetryError(f"cannot read {path}: {error}") from error
             raise UserError(
                 f"{path}: broken shard ({error}); copy it, or prepare the folder again"
             ) from error

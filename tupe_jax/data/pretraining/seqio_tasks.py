@@ -19,7 +19,7 @@ from tupe_jax.data.pretraining.packing import PACK_STEPS, TOKENS, tokenize
 from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
 from tupe_jax.data.pretraining.splits import is_in_share
 from tupe_jax.data.tensorflow_on_cpu import seqio, tf
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 Preprocessor = Callable[..., tf.data.Dataset]
@@ -32,7 +32,7 @@ _SEQIO_VOCABULARIES: dict[str, seqio.SentencePieceVocabulary] = {}
 
 def make_task(
     source: DocumentSource,
-    vocabulary: Vocabulary,
+    vocabulary: SentencePieceTokenizer,
     cleaning: Sequence[str] = (),
     share: float = 1.0,
     packing: Packing = "stream",
@@ -91,7 +91,7 @@ def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
 
 def make_task_or_mixture(
     components: Sequence[Component],
-    vocabulary: Vocabulary,
+    vocabulary: SentencePieceTokenizer,
     cleaning: Sequence[str] = (),
     packing: Packing = "stream",
 ) -> seqio.Task | seqio.Mixture:
@@ -142,7 +142,7 @@ class RowConverter(seqio.FeatureConverter):
         return {TOKENS: task_feature_lengths[TOKENS]}
 
 
-def _token_feature(vocabulary: Vocabulary) -> seqio.Feature:
+def _token_feature(vocabulary: SentencePieceTokenizer) -> seqio.Feature:
     if vocabulary.sha256 not in _SEQIO_VOCABULARIES:
         shared = seqio.SentencePieceVocabulary(str(vocabulary.path))
         _SEQIO_VOCABULARIES[vocabulary.sha256] = shared

@@ -59,7 +59,7 @@ def take_by_size(sources: Sequence[Iterator[T]], sizes: Sequence[int], count: in
     return list(itertools.chain.from_iterable(taken))
 
 
-class LiveReader:
+class StreamingReader:
     """Batches of a tf.data pipeline that is built anew, with a new seed, for every epoch.
 
     `task` names the rows' source; it and the other settings must be the same when restoring.

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.config.schema import Packing
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import complete_file
+from tupe_jax.utils.files import atomic_file
 
 FORMAT = 1
 INDEX_FILE = "index.json"
@@ -105,7 +105,7 @@ def decode_rows(records: Sequence[bytes], dtype: DtypeName, length: int) -> NDAr
 def write_shard(path: Path, rows: Iterable[ArrayLike], dtype: DtypeName) -> Shard:
     """Write all rows to one file, which takes its name only when it is complete."""
     count = 0
-    with complete_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         writer = ArrayRecordWriter(str(unfinished), WRITER_OPTIONS)
         for row in rows:
             writer.write(encode_row(row, dtype))
@@ -117,7 +117,7 @@ def write_shard(path: Path, rows: Iterable[ArrayLike], dtype: DtypeName) -> Shar
 def write_index(folder: Path, index: Index) -> None:
     """Declare the folder finished. All shards must be complete on disk before this call."""
     content = {"format": FORMAT, **asdict(index), "dtype": index.dtype}
-    with complete_file(folder / INDEX_FILE) as unfinished:
+    with atomic_file(folder / INDEX_FILE) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

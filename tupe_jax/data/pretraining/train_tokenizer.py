@@ -5,11 +5,15 @@ from pathlib import Path
 
 from tupe_jax.data.pretraining.sampling import sample_lines
 from tupe_jax.data.pretraining.seqio_tasks import parse_task
-from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, Vocabulary, train_vocabulary
-from tupe_jax.utils.files import complete_file
+from tupe_jax.tokenizers.sentencepiece import (
+    DEFAULT_LINES,
+    SentencePieceTokenizer,
+    train_sentencepiece,
+)
+from tupe_jax.utils.files import atomic_file
 
 
-def make_vocabulary(
+def train_tokenizer(
     task: str,
     out: Path,
     *,
@@ -17,10 +21,10 @@ def make_vocabulary(
     cleaning: Sequence[str],
     seed: int,
     lines: int = DEFAULT_LINES,
-) -> Vocabulary:
+) -> SentencePieceTokenizer:
     """Train on at most `lines` lines of the task's training documents; write the file whole."""
     sample = sample_lines(parse_task(task, seed), cleaning, lines, seed)
-    model = train_vocabulary(sample, size)
-    with complete_file(out) as unfinished:
+    model = train_sentencepiece(sample, size)
+    with atomic_file(out) as unfinished:
         unfinished.write_bytes(model)
-    return Vocabulary.load(out)
+    return SentencePieceTokenizer.load(out)

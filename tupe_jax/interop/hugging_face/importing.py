@@ -10,13 +10,13 @@ import numpy as np
 from tupe_jax.config.validation import one_of
 from tupe_jax.interop.hugging_face import files, names, pieces
 from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config, naming
-from tupe_jax.interop.hugging_face.tokenizer import read_vocabulary
+from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import VOCABULARY
 from tupe_jax.interop.param_mapping import check_names, reader
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, model_from
-from tupe_jax.tokenizers.hugging_face import AnyVocabulary
-from tupe_jax.tokenizers.sentencepiece import Vocabulary
+from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 NAMES: Mapping[str, names.Names] = {
@@ -44,7 +44,7 @@ class Imported:
 
     model_type: str
     model: MaskedLM
-    vocabulary: AnyVocabulary
+    vocabulary: Tokenizer
     vocabulary_file: bytes
     left_out: Sequence[str]
     """Arrays that our model has no place for."""
@@ -68,12 +68,12 @@ def from_folder(folder: Path) -> Imported:
     return Imported(kind, model, vocabulary, vocabulary_file, left_out)
 
 
-def _vocabulary(folder: Path, kind: str, size: int) -> tuple[AnyVocabulary, bytes]:
+def _vocabulary(folder: Path, kind: str, size: int) -> tuple[Tokenizer, bytes]:
     """The tokenizer; or a vocabulary of ours, beside what we exported."""
     own = folder / VOCABULARY
     if own.exists():
-        return Vocabulary.load(own), own.read_bytes()
-    vocabulary = read_vocabulary(folder, kind, size)
+        return SentencePieceTokenizer.load(own), own.read_bytes()
+    vocabulary = read_tokenizer(folder, kind, size)
     return vocabulary, vocabulary.content
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tupe_jax.interop.hugging_face.files import SETTINGS
 from tupe_jax.interop.hugging_face.settings import Settings
 from tupe_jax.tokenizers.base import SpecialTokens
-from tupe_jax.tokenizers.hugging_face import TokenizerVocabulary, library
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, library
 from tupe_jax.utils.errors import UserError
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
@@ -71,7 +71,7 @@ CLASSES: Mapping[str, Kind] = {
 """A model may have another type's tokenizer, which its settings then name."""
 
 
-def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabulary:
+def read_tokenizer(folder: Path, model_type: str, size: int) -> HuggingFaceTokenizer:
     """The tokenizer of a model of `size` rows, with the ids of its special pieces."""
     found = {
         **_json(folder / "special_tokens_map.json"),
@@ -90,7 +90,7 @@ def read_vocabulary(folder: Path, model_type: str, size: int) -> TokenizerVocabu
             f"{folder}: its tokenizer has {tokenizer.get_vocab_size()} pieces, but the model {size}"
         )
     special = SpecialTokens(**{f"{name}_id": number for name, number in ids.items()})
-    return TokenizerVocabulary(
+    return HuggingFaceTokenizer(
         folder, special, kind.pair_separators, kind.cls_last, size, tokenizer
     )
 
