@@ -4,10 +4,10 @@
   tupe pretrain --config=tupe_r:tiny --workdir=runs/tupe_r --config.train.steps=1000
 
 Without arguments: the quick start, a small TUPE-R on the built-in corpus, in a few minutes.
-A config is a file or the name of a shipped one, with `:form`; any of its settings can be set as
---config.section.key=value. The tokenizer and the data are made in the work directory if the config names
-none. The same command goes on from the newest checkpoint; SIGTERM or Ctrl-C saves first and exits
-with code 75.
+A config is a file or the name of a shipped one, with `:form`. Any setting can be overridden with
+--config.section.key=value. Without `data.vocabulary` and `data.prepared` the run trains a tokenizer
+and prepares the data in its work directory. The same command resumes from the newest checkpoint;
+SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 
 One run in several processes, here or on several hosts: the same command in each, with
 --coordinator=host:port (of process 0), --processes=N and --process=0 .. N-1, or without them on
