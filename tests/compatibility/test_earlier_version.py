@@ -1,9 +1,42 @@
-"""Today's code computes what commit 3ad3653 computed, and reads what it wrote."""
+"""Today's code computes what commit 3ad3653 computed, reads what it wrote, and keeps its names.
+
+One module, so that one worker makes the runs that all of these tests look at.
+"""
+
+import json
+from pathlib import Path
 
 import pytest
 
+from tests.compatibility import names
+from tests.compatibility.replaying import replay
+
+NAMES = json.loads(names.GOLDEN.read_text())
 TOLERANCE = {"rel": 1e-4, "abs": 1e-5}
 """Where `machine` differs: weights differed by up to 1.2e-7 after 12 steps (runs.py)."""
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """The folder in which today's code repeated the runs; it began with the fixtures."""
+    folder = tmp_path_factory.mktemp("compatibility")
+    replay(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def today(replayed):
+    return json.loads((replayed / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return json.loads(Path(__file__).with_name("results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def found_names(replayed):
+    return names.all_names(replayed)
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +90,15 @@ def test_prepared_data_trains_the_same_model(today, recorded, same_bits):
 
 def test_preparing_again_gives_the_same_tokens(today, recorded):
     assert today["prepared_today"] == today["prepared"] == recorded["prepared"]
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_no_name_vanishes_and_none_appears_unnoticed(kind, found_names):
+    here, listed = set(found_names.get(kind, [])), set(NAMES[kind])
+    assert here == listed, (
+        f"{kind}: vanished {sorted(listed - here)}, appeared {sorted(here - listed)}"
+    )
+
+
+def test_the_list_has_every_kind_of_name(found_names):
+    assert found_names.keys() == NAMES.keys()
