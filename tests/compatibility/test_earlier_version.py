@@ -1,6 +1,6 @@
 """Today's code computes what commit 3ad3653 computed, reads what it wrote, and keeps its names.
 
-One module, so that one worker makes the runs that all of these tests look at.
+One module, so that pytest-xdist makes the runs once, in one worker.
 """
 
 import json
