@@ -25,7 +25,7 @@ from tupe_jax.training.monitoring.metrics import read_metrics
 
 __all__ = ["compile_once"]
 # Fine-tuning takes a thousand steps.
-pytestmark = pytest.mark.usefixtures("optimised")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 FILLED = {
     "The old doctors [MASK] tired.": {"are", "were"},

@@ -18,7 +18,7 @@ from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
 
 pytest.importorskip("libtpu")
-pytestmark = pytest.mark.usefixtures("optimised")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 PROMISED = {
     "target",

@@ -8,6 +8,8 @@ from tests.training import runs
 from tests.training.runs import finish, wait_for_lines
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def calm(corpus, tmp_path_factory):

@@ -32,6 +32,7 @@ SMALL_MODEL = [
 ]
 
 
+@pytest.mark.slow
 def test_the_documented_commands_work_one_after_the_other(tmp_path, monkeypatch, capsys):
     """The first block of docs/data.md, on less text and with a smaller model."""
     monkeypatch.chdir(tmp_path)
@@ -43,6 +44,7 @@ def test_the_documented_commands_work_one_after_the_other(tmp_path, monkeypatch,
     assert "training a vocabulary" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_copied_folder_is_enough_on_a_pod(corpus, tmp_path, capsys):
     """As README has it: the corpus of the config is nowhere, nor is the file of `tupe prepare`."""
     folder = shutil.copytree(corpus / "rows", tmp_path / "copied")
@@ -154,6 +156,7 @@ def test_a_folder_of_an_older_version_needs_the_vocabulary(corpus, folder, tmp_p
     assert runs.run_here(arguments, tmp_path / "run").went_on_from == 2
 
 
+@pytest.mark.slow
 def test_a_run_on_whole_sentences_resumes_exactly(corpus, tmp_path):
     made = Settings(runs.TASK, corpus / "v.model", runs.LENGTH, shards=2, packing="sentences")
     prepare(made, tmp_path / "rows", worker_count=1)
@@ -167,6 +170,7 @@ def test_a_run_on_whole_sentences_resumes_exactly(corpus, tmp_path):
     assert position["packing"] == "sentences"
 
 
+@pytest.mark.slow
 def test_a_config_of_whole_sentences_prepares_them(corpus, tmp_path):
     arguments = runs.settings(corpus, reader="live", **{"data.packing": "sentences"})
     config = runs.config_of([*arguments, "--config.data.reader=prepared"])

@@ -10,6 +10,8 @@ from tests.training import runs
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 from tupe_jax.utils.errors import RETRY_EXIT_CODE
 
+pytestmark = pytest.mark.slow
+
 STEPS = 60
 FOUR = runs.mesh(data=2, tensor=2)  # two processes hold the same rows
 TWO = runs.mesh(data=2, fsdp=2)

@@ -14,6 +14,8 @@ from tests.workflows.small import (
 )
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 PRETRAIN = "tupe pretrain --config=tupe_r:tiny --config.data.prepared=rows --workdir=runs/prepared"
 OURS = {"runs/quickstart": "runs/prepared"}
 MIXTURE = {"wikipedia + ": "builtin:100 + "}

@@ -11,6 +11,8 @@ from tests.workflows.files import (
 from tests.workflows.small import FEW_STEPS, MEASUREMENT, MODEL, PREPARED
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 SMALL_RUN = f"{PREPARED} {MODEL} {FEW_STEPS}"
 
 STEPS = [
