@@ -162,7 +162,7 @@ def test_a_signal_while_jax_starts_is_told_to_the_others(tmp_path):
     arguments = (f"--coordinator={coordinator}", f"--workdir={tmp_path}")
     with python(STOPPED_WHILE_JAX_STARTS, *arguments) as process:
         try:
-            met = meet(Place(coordinator, 2, 1), 60.0, print)
+            met = meet(Place(coordinator, 2, 1), 60.0)
             news = met.connections[0].receive(timeout=60.0)
             _, errors = process.communicate(timeout=60)
         finally:
@@ -178,7 +178,9 @@ import socket, sys
 from tupe_jax.utils.errors import UserError
 from tupe_jax.distributed.rendezvous import Connection
 from tupe_jax.distributed.process_group import ProcessGroup
+from tupe_jax.utils.logging import configure_logging
 
+configure_logging(0, 2)
 other = socket.create_server(("localhost", 0))
 connection = Connection(socket.create_connection(other.getsockname()))
 with ProcessGroup(0, ("a", "b"), {1: connection}):

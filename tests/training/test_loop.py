@@ -178,7 +178,7 @@ def test_a_second_run_in_one_work_directory_is_refused(finished, capsys):
         assert cli.main(command) == RETRY_EXIT_CODE
     assert "another run trains here" in capsys.readouterr().err
     assert cli.main(command) == 0
-    assert "finished already" in capsys.readouterr().out
+    assert "finished already" in capsys.readouterr().err
 
 
 def test_a_run_that_explodes_gives_up_with_a_reason(corpus, tmp_path):

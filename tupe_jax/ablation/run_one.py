@@ -1,5 +1,6 @@
 """One run: pre-train, fine-tune, measure. Each part goes on where it was when it was killed."""
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,6 @@ from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import make_mesh
-from tupe_jax.distributed.process_group import say
 from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.lab.nli_pairs import InferencePair
 from tupe_jax.model.heads import MaskedLM
@@ -37,6 +37,8 @@ from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.program import check_settings
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.lock import exclusive_lock
+
+logger = logging.getLogger(__name__)
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER, LOCK_FILE = "pretrain", "finetune", "run.lock"
 
@@ -98,7 +100,7 @@ class Performer:
             if not pretrain(self.data.given_to(config), folder, self.stop).finished:
                 return None
         except DivergedError as error:
-            say(f"{key}: {error}")
+            logger.warning("%s: %s", key, error)
             diverged = True
         return RunRecord(
             variant=key.variant,

@@ -12,6 +12,7 @@ A work directory holds
 so that work directories of several machines are joined by copying their runs together.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,11 +21,12 @@ from tupe_jax.ablation.collect import FREE, finished, key_of, read_run
 from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.ablation.record import RunRecord, write_record
 from tupe_jax.ablation.work_plan import RunKey, Unit, plan, tuning_runs
-from tupe_jax.distributed.process_group import say
 from tupe_jax.finetune.glue.protocol import Shard
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
 from tupe_jax.utils.errors import RetryError
+
+logger = logging.getLogger(__name__)
 
 MAY_DIFFER = ("variants", "seeds", "learning_rates")
 """More may be asked for later; every record tells what its variant was."""
@@ -62,7 +64,8 @@ def run_shard(
         if key is None:
             waiting.append(unit)
             continue
-        say(f"{number} of {len(todo)}: {key}{' (tuning)' if unit.is_tuning else ''}")
+        tuning = " (tuning)" if unit.is_tuning else ""
+        logger.info("%d of %d: %s%s", number, len(todo), key, tuning)
         record = perform(key, unit.is_tuning)
         if record is None:
             return False

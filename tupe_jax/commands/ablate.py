@@ -17,13 +17,15 @@ code 76: a shard waits for learning rates that another one is still to find.
 """
 
 import argparse
+import logging
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tupe_jax.ablation.config import AblationConfig
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        logger.info("stopped; the same command resumes")
         return STOPPED_EXIT_CODE
     print(_write(config, workdir, command))
     return 0

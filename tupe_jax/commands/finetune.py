@@ -17,10 +17,12 @@ any number; SIGTERM or Ctrl-C saves first and exits with code 75.
 """
 
 import argparse
-import sys
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+logger = logging.getLogger(__name__)
 
 Number = TypeVar("Number", int, float)
 
@@ -89,10 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
             open_workdir(workdir, SINGLE_PROCESS)
             results = finetune(config, pretrained, task, trials, workdir, stop)
         except StopBeforeTraining:
-            print("stopped before training began; the same command starts again", file=sys.stderr)
+            logger.info("stopped before training began; the same command starts again")
             return STOPPED_EXIT_CODE
     if results is None:
-        print("stopped, saved; the same command goes on", file=sys.stderr)
+        logger.info("stopped, saved; the same command resumes")
         return STOPPED_EXIT_CODE
     print(_table(task, results))
     return 0

@@ -17,10 +17,12 @@ also written as table.md, table.csv and table.json.
 """
 
 import argparse
-import sys
+import logging
 from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +89,7 @@ def _train(arguments: argparse.Namespace) -> bool:
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        logger.info("stopped; the same command resumes")
     return finished
 
 

@@ -17,12 +17,14 @@ still trains in the work directory; start all again.
 """
 
 import argparse
-import sys
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tupe_jax.config.schema import Config
@@ -102,10 +104,7 @@ def _run_alone(
 
     outcome = pretrain(config, workdir, stop, processes)
     if not outcome.finished:
-        if processes.index == 0:
-            print(
-                f"stopped at step {outcome.step}, saved; the same command goes on", file=sys.stderr
-            )
+        logger.info("stopped at step %d, saved; the same command resumes", outcome.step)
         return STOPPED_EXIT_CODE
 
     def summary() -> None:
@@ -114,7 +113,9 @@ def _run_alone(
         from tupe_jax.training.summary import summarise
 
         if outcome.went_on_from == outcome.step:
-            print(f"finished already: {outcome.step} steps; for more, train in a new --workdir")
+            logger.info(
+                "finished already: %d steps; for more, train in a new --workdir", outcome.step
+            )
         shown = outcome
         if processes.count > 1:  # no process has all the weights, but the last checkpoint does
             saved = load_for_use(workdir)
@@ -128,7 +129,7 @@ def _run_alone(
 def _stopped_before_training(processes: "ProcessGroup") -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
-    print("stopped before training began; the same command starts again", file=sys.stderr)
+    logger.info("stopped before training began; the same command starts again")
     processes.abandon("was asked to stop before training began", STOPPED_EXIT_CODE)
     return STOPPED_EXIT_CODE
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import jax
 from jax._src import clusters  # JAX has no public way to ask without starting
 
-from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup, say
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.distributed.rendezvous import Place, meet
 from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.logging import configure_logging
 
 # Not Kubernetes in general: JAX asks its API server, which a pod may not be allowed to.
 CLUSTERS = (
@@ -37,7 +38,8 @@ def join(place: Place | None, wait_seconds: float) -> ProcessGroup:
     """Meet the other processes."""
     if place is None:
         return SINGLE_PROCESS
-    met = meet(place, wait_seconds, say)
+    configure_logging(place.index, place.count)
+    met = meet(place, wait_seconds)
     return ProcessGroup(place.index, met.hosts, met.connections)
 
 

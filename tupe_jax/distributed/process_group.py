@@ -8,12 +8,12 @@ operation. The exit code is the failed one's own, or `RETRY_EXIT_CODE`.
 """
 
 import json
+import logging
 import os
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -28,6 +28,8 @@ NEWS_SECONDS = 3.0
 _END = "the end"
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class ProcessGroup:
@@ -121,9 +123,12 @@ class ProcessGroup:
                 if time.monotonic() - began > notice:
                     notice *= 2
                     names = ", ".join(self.name(i) for i in absent[:8])
-                    say(
-                        f"process {self.index} waits for {names}: {what}. Usual causes: slow "
-                        "storage; a program that still compiles; a process that hangs"
+                    logger.warning(
+                        "process %d waits for %s: %s. Usual causes: slow storage; a program that "
+                        "still compiles; a process that hangs",
+                        self.index,
+                        names,
+                        what,
                     )
                 self._news.wait(timeout=1.0)  # comes back for signals, too
 
@@ -174,17 +179,17 @@ class ProcessGroup:
             return
         exit_code = error.exit_code if isinstance(error, UserError) else 1
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
-            say(f"tupe: {error}")
-            self.abandon(f"says: {error}", exit_code)
+            logger.error("%s", error)
+            self.abandon(f"failed: {error}", exit_code)
         time.sleep(NEWS_SECONDS)  # the thread that hears of a lost process would end this one
-        say("".join(traceback.format_exception(error)).rstrip())
+        logger.error("%s", type(error).__name__, exc_info=error)
         self.abandon(f"failed: {type(error).__name__}: {_first_line(error)}", exit_code)
 
     def _end_here(self, reason: str, exit_code: int) -> None:
         """Because of another process; process 0 passes the news on."""
         if not self._ending.acquire(blocking=False):
             return
-        say(f"tupe: ended: {reason}")
+        logger.error("ended: %s", reason)
         if self.index == 0:
             self._tell_of_failure(reason, exit_code)
         _exit(exit_code)
@@ -197,11 +202,6 @@ class ProcessGroup:
 
 SINGLE_PROCESS = ProcessGroup(0, (socket.gethostname(),), {})
 """A run of one process."""
-
-
-def say(message: str) -> None:
-    with suppress(OSError):  # whoever read it may be gone; that must not keep a process from ending
-        print(message, file=sys.stderr, flush=True)
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,10 +7,11 @@ and the connections stay: what is told over them is in `processes.py`.
 """
 
 import json
+import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from tupe_jax.utils.errors import RetryError, UserError
 
 Json = Any
+logger = logging.getLogger(__name__)
 MEETING_NOTICE_SECONDS = 15.0
 # Process 0 knows who is missing: the others give it time to say so before they give up themselves.
 GRACE_SECONDS = 5.0
@@ -96,9 +98,9 @@ class Met:
     hosts: tuple[str, ...]
 
 
-def meet(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
+def meet(place: Place, wait_seconds: float) -> Met:
     """Return when all processes are there, or fail in all of them, naming those that are not."""
-    return (_receive_all if place.index == 0 else _go_there)(place, wait_seconds, say)
+    return (_receive_all if place.index == 0 else _go_there)(place, wait_seconds)
 
 
 # ---------------------------------------------------------------------------------------- process 0
@@ -111,7 +113,7 @@ class _Guest:
     connection: Connection
 
 
-def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
+def _receive_all(place: Place, wait_seconds: float) -> Met:
     here: dict[int, _Guest] = {}
     began, notice = time.monotonic(), MEETING_NOTICE_SECONDS
     try:
@@ -122,7 +124,7 @@ def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) 
                     raise RetryError(_who_is_missing(place, here, wait_seconds))
                 if waited > notice:
                     notice *= 2
-                    say(f"waiting for {_named(place, _missing(place, here))}")
+                    logger.warning("waiting for %s", _named(place, _missing(place, here)))
                 guest = _next_guest(listener, place)
                 # One that has gone meanwhile may have been started again.
                 here = {i: known for i, known in here.items() if not known.connection.ended()}
@@ -217,12 +219,12 @@ def _who_is_missing(place: Place, here: Mapping[int, _Guest], waited: float) -> 
 # ----------------------------------------------------------------------------------------- the rest
 
 
-def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
+def _go_there(place: Place, wait_seconds: float) -> Met:
     began, notice, trouble = time.monotonic(), MEETING_NOTICE_SECONDS, "no answer"
     while (waited := time.monotonic() - began) < wait_seconds:
         if waited > notice:
             notice *= 2
-            say(f"process {place.index} waits for process 0 at {place.coordinator} ({trouble})")
+            logger.warning("waiting for process 0 at %s (%s)", place.coordinator, trouble)
         try:
             connection = Connection(socket.create_connection((place.host, place.port), timeout=5))
             connection.send(

@@ -7,6 +7,7 @@ A work directory holds the trials of a task (`trial.py` says what a finished one
 """
 
 import functools
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,7 +18,6 @@ from flax import nnx
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.data.labelled.example import Example
-from tupe_jax.distributed.process_group import say
 from tupe_jax.finetune.classifier import WORD_HEAD, Classifier
 from tupe_jax.finetune.command import CHANGE_NOTHING, finetuning_command
 from tupe_jax.finetune.config import FinetuneConfig
@@ -45,6 +45,8 @@ from tupe_jax.model.positions import encodings
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.run.resume_checks import check_begun_with
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 FREE = (
     *(f"finetune.{name}" for name in CHANGE_NOTHING),
@@ -109,8 +111,8 @@ def finetune(
     # ------------------------------------------------------------------ train
     groups = plan_groups(workdir, trials, at_once, len(devices))
     if groups:
-        say(_announcement(data, schedule, groups, pretrained))
-        say(str(attention_choice(model, devices[0].platform, data.buckets[-1])))
+        logger.info("%s", _announcement(data, schedule, groups, pretrained))
+        logger.info("%s", attention_choice(model, devices[0].platform, data.buckets[-1]))
     for group in groups:
         if stop.requested:
             return None

@@ -5,6 +5,7 @@ trial's seed and the step, so a group goes on from its checkpoint as if nothing 
 """
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ from tupe_jax.model import params as flat
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.train_state import Params
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,7 @@ def _train_group(
             of_trial.append(Evaluation(step, epoch, scores, float(loss)))
         is_best_T = [best_of(data.task, of_trial) is of_trial[-1] for of_trial in evaluations]
         state = programs.after_evaluation(state, np.array(is_best_T))
-        progress.say(_report(data.task, trials, evaluations))
+        logger.info("%s", _report(data.task, trials, evaluations))
 
     # ------------------------------------------------------------------ train
     before: jax.Array | None = None

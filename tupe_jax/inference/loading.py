@@ -1,7 +1,7 @@
 """A trained model to build on, from wherever one is kept: weights, settings and vocabulary."""
 
+import logging
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 MODEL_FOLDER = "model"
 """Where a finished fine-tuning has its model."""
@@ -137,7 +139,7 @@ def load_pretrained(
         _refuse(vocabulary, path)
         imported = hugging_face.from_folder(found)
         if imported.left_out:
-            print(f"{path}: left out {', '.join(imported.left_out)}", file=sys.stderr)
+            logger.warning("%s: left out %s", path, ", ".join(imported.left_out))
         return of_import(imported, found)
     model_folder = find_model_folder(found)
     if model_folder is not None:

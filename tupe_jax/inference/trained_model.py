@@ -21,6 +21,7 @@ from tupe_jax.model.params import classification_heads_of
 from tupe_jax.model.position_only import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import UserError
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
@@ -38,6 +39,7 @@ def load(
     looked at (`position_bias`, `module`), but it reads no texts. So it is with the official
     checkpoints: theirs were cut by another tokenizer.
     """
+    skip_absent_tpu()
     pretrained = load_pretrained(path, vocabulary)
     known = pretrained.known_vocabulary
     return TrainedModel(str(path), pretrained.model(), known, pretrained.facts)

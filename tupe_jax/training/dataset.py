@@ -1,6 +1,7 @@
 """The data of a run: vocabulary, training batches, validation rows; made where they are missing."""
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from tupe_jax.training.given_data import (
 )
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+
+logger = logging.getLogger(__name__)
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 
@@ -46,7 +49,6 @@ def make_corpus(
     config: Config,
     workdir: Path,
     saved_vocabulary: bytes | None,
-    say: Callable[[str], None],
 ) -> Path:
     """Make what is not there, vocabulary and rows, and return where the vocabulary is.
 
@@ -55,10 +57,10 @@ def make_corpus(
     check_given_data(config, resumes=has_tokenizer(workdir) or saved_vocabulary is not None)
     if saved_vocabulary is not None:
         check_checkpoint_vocabulary(config, saved_vocabulary)
-    path = _vocabulary(config, workdir, saved_vocabulary, say)
+    path = _vocabulary(config, workdir, saved_vocabulary)
     require_fitting_vocabulary(config, SentencePieceTokenizer.load(path))
     if config.data.reader == "prepared" and not config.data.prepared:
-        _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER, say)
+        _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER)
     return path
 
 
@@ -75,9 +77,7 @@ def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Sha
     return _prepared(config, vocabulary, workdir, share)
 
 
-def _vocabulary(
-    config: Config, workdir: Path, saved: bytes | None, say: Callable[[str], None]
-) -> Path:
+def _vocabulary(config: Config, workdir: Path, saved: bytes | None) -> Path:
     given = given_vocabulary(config)
     own = workdir / DATA_FOLDER / VOCABULARY_FILE
     if (given or own).exists():
@@ -93,7 +93,9 @@ def _vocabulary(
         raise no_tokenizer(config)
     from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 
-    say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")
+    logger.info(
+        f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}"
+    )
     own.parent.mkdir(parents=True, exist_ok=True)
     train_tokenizer(
         config.data.task,
@@ -136,7 +138,7 @@ def _prepared(
     )
 
 
-def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str], None]) -> None:
+def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
     import os
 
     from tupe_jax.data.pretraining.plan import Settings
@@ -145,7 +147,7 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
 
     if (folder / INDEX_FILE).exists():
         return
-    say(f"preparing rows of {config.data.length} tokens of {config.data.task}")
+    logger.info(f"preparing rows of {config.data.length} tokens of {config.data.task}")
     settings = Settings(
         task=config.data.task,
         vocabulary=vocabulary,
@@ -156,7 +158,9 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
     )
     outcome = prepare(settings, folder, worker_count=os.cpu_count() or 1)
     train = outcome.index.splits["train"]
-    say(f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents")
+    logger.info(
+        f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents"
+    )
 
 
 def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> Corpus:

@@ -7,7 +7,7 @@ file, which is cut back to that step.
 """
 
 import dataclasses
-import sys
+import logging
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -46,6 +46,8 @@ from tupe_jax.training.train_state import Params, TrainState, plan_state
 from tupe_jax.training.train_step import Metrics
 from tupe_jax.utils.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -80,7 +82,8 @@ def _pretrain(
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # a mistake in them should not wait for the data
     plan = plan_state(config, mesh)
-    _say(str(attention_choice(config.model, mesh.devices.flat[0].platform, config.data.length)))
+    platform = mesh.devices.flat[0].platform
+    logger.info("%s", attention_choice(config.model, platform, config.data.length))
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
     closing.callback(checkpoints.close)
 
@@ -88,7 +91,7 @@ def _pretrain(
         """What one process does for all: refuse another config, make what data is missing."""
         check_unchanged(checkpoints.peek_config(), dataclasses.asdict(config))
         check_begun_with(workdir, dataclasses.asdict(config))
-        return str(make_corpus(config, workdir, checkpoints.peek_vocabulary(), _say))
+        return str(make_corpus(config, workdir, checkpoints.peek_vocabulary()))
 
     vocabulary_path = Path(processes.first("vocabulary and rows", begin))
     rows = batch_sharding(mesh)
@@ -153,9 +156,9 @@ def _pretrain(
         while unread and unread[0][0] <= up_to:
             past, metrics = unread.popleft()
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-            _check_finite(past, values, config, progress)
+            _check_finite(past, values, config)
             if spike := spikes.observe(values["loss"]):
-                progress.say(f"step {past}: {spike}")
+                logger.warning("step %d: %s", past, spike)
             if past % config.train.log_every == 0 or past == config.train.steps:
                 measured = speed.measure(past)
                 writer.write(past, {**values, **measured})
@@ -186,7 +189,7 @@ def _pretrain(
         if valid is not None:
             evaluated, valid_loss = step, valid["valid_loss"]
             writer.write(step, valid)
-            progress.say(
+            logger.info(
                 f"step {step}: validation loss {valid_loss:.3f}, "
                 f"accuracy {valid['valid_accuracy']:.1%}"
             )
@@ -227,11 +230,6 @@ def _pretrain(
     )
 
 
-def _say(message: str) -> None:
-    if jax.process_index() == 0:
-        print(message, file=sys.stderr, flush=True)
-
-
 def _last_evaluation(workdir: Path) -> int:
     """The last step whose validation is on record."""
     lines = read_metrics_file(workdir / METRICS_FILE)
@@ -242,11 +240,11 @@ def _averaged_or_current(state: TrainState) -> Params:
     return state.params if state.ema is None else state.ema
 
 
-def _check_finite(step: int, values: dict[str, float], config: Config, progress: Progress) -> None:
+def _check_finite(step: int, values: dict[str, float], config: Config) -> None:
     in_a_row = int(values["skipped_in_a_row"])
     if not in_a_row:
         return
-    progress.say(
+    logger.warning(
         f"step {step}: loss {values['loss']:.3g}, gradient norm {values['grad_norm']:.3g}: "
         f"no update ({int(values['skipped'])} skipped so far)"
     )

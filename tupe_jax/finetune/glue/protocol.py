@@ -10,8 +10,8 @@ Trials are found wherever they are, so work directories of several machines are 
 them together.
 """
 
+import logging
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ from tupe_jax.run.resume_checks import (
     read_settings,
 )
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 FREE_IN_PROTOCOL = (
     "config.tasks",
@@ -113,7 +115,7 @@ def run_protocol(
         if stop.requested:
             return False
         missing = sum(read_result(trial, place / name) is None for trial in trials)
-        print(f"{name}: {missing} trials to train", file=sys.stderr)
+        logger.info("%s: %d trials to train", name, missing)
         if train(tasks[name], trials, place / name) is None:
             return False
     return True
