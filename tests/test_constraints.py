@@ -57,6 +57,10 @@ def test_the_project_and_pip_are_left_out():
     assert not {canonicalize_name(PROJECT["name"]), "pip"} & PINNED.keys()
 
 
-def test_the_readme_installs_with_the_constraints():
-    (install,) = re.findall(r"<!-- install -->\n```bash\n(.*?)```", text_of("README.md"), re.DOTALL)
-    assert "pip install -c constraints.txt " in install
+@pytest.mark.parametrize("marker", ["run", "test"])
+def test_the_readme_installs_with_the_constraints(marker):
+    (command,) = re.findall(
+        rf"<!-- {marker} -->\n```bash\n(.*?)```", text_of("README.md"), re.DOTALL
+    )
+    assert command.startswith("pip install -c constraints.txt ")
+    assert len(command.splitlines()) == 1

@@ -283,7 +283,7 @@ def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch)
 def test_shards_that_begin_together_make_the_data_once_after_the_other(tmp_path, monkeypatch):
     at_work, most = 0, 0
 
-    def make_corpus(config, workdir, saved):
+    def make_dataset(config, workdir, saved):
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)
@@ -291,7 +291,7 @@ def test_shards_that_begin_together_make_the_data_once_after_the_other(tmp_path,
         at_work -= 1
         return Path("vocabulary.model")
 
-    monkeypatch.setattr(shared_data, "make_corpus", make_corpus)
+    monkeypatch.setattr(shared_data, "make_dataset", make_dataset)
     config = small_study().pretrain
     shards = [
         threading.Thread(target=shared_data.make_shared_data, args=(config, tmp_path))

@@ -12,7 +12,7 @@ from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.finetune.trial import Trial, TrialResult, trials_of
 from tupe_jax.inference.loading import Pretrained
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 
 Tasks = Mapping[str, FinetuneTask]
 

@@ -31,10 +31,10 @@ from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.lab.nli_pairs import InferencePair
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
-from tupe_jax.training.program import check_settings
+from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.lock import exclusive_lock
 

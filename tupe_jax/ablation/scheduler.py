@@ -22,7 +22,7 @@ from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.ablation.record import RunRecord, write_record
 from tupe_jax.ablation.work_plan import RunKey, Unit, plan, tuning_runs
 from tupe_jax.finetune.glue.protocol import Shard
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
 from tupe_jax.utils.errors import RetryError
 

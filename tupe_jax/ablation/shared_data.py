@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE
-from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_corpus
+from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_dataset
 from tupe_jax.utils.lock import exclusive_lock
 
 
@@ -32,5 +32,5 @@ def make_shared_data(config: Config, workdir: Path) -> SharedData:
     """Make what is missing in the work directory."""
     # Shards may begin at the same time: the first one makes the data, the others wait for it.
     with exclusive_lock(workdir / "data.lock"):
-        vocabulary = make_corpus(config, workdir, None)
+        vocabulary = make_dataset(config, workdir, None)
     return SharedData(vocabulary, Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER))

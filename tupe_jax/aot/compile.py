@@ -17,14 +17,14 @@ from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.kernels.dispatch import Choice
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
-from tupe_jax.training.program import (
+from tupe_jax.training.train_state import plan_state
+from tupe_jax.training.train_step import (
     check_settings,
     lower_train_step,
     masking,
     schedule_of,
     tokens_shape,
 )
-from tupe_jax.training.train_state import plan_state
 
 CHEAPEST_FIRST: tuple[Remat, ...] = ("none", "dots", "projections", "full")
 

@@ -22,8 +22,8 @@ from tupe_jax.model.flops import (
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.training.optim.schedule import learning_rate
-from tupe_jax.training.program import check_settings, lower_train_step, masking
 from tupe_jax.training.train_state import plan_state
+from tupe_jax.training.train_step import check_settings, lower_train_step, masking
 
 
 def with_shape(config: Config, batch_size: int, length: int) -> Config:

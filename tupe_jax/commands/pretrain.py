@@ -82,8 +82,7 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
     from tupe_jax.run.resume_checks import settings
     from tupe_jax.run.workdir import hold, open_workdir
-    from tupe_jax.training.dataset import has_tokenizer
-    from tupe_jax.training.given_data import check_given_data
+    from tupe_jax.training.dataset import check_given_data, has_tokenizer
 
     processes.require_same(
         "versions and settings",

@@ -51,7 +51,7 @@ def start_jax(place: Place | None) -> None:
     if place is None:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would take SIGTERM for itself: processes agree on a stop in `run/agreed_stop.py`.
+    # It would take SIGTERM for itself: processes agree on a stop in `run/preemption.py`.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         place.coordinator,

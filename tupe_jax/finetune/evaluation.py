@@ -12,7 +12,7 @@ from tupe_jax.finetune.metrics import METRICS
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.finetune.trial import Scores
 from tupe_jax.finetune.vmapped import Programs
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.training.train_state import Params
 
 Predictions = NDArray[Any]

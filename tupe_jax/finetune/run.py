@@ -42,7 +42,7 @@ from tupe_jax.interop.model_folder import HeadFacts
 from tupe_jax.model import params as flat
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.positions import encodings
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import check_begun_with
 from tupe_jax.utils.errors import UserError
 

@@ -32,7 +32,7 @@ from tupe_jax.finetune.trial import (
 )
 from tupe_jax.finetune.vmapped import Programs
 from tupe_jax.model import params as flat
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.train_state import Params
 

@@ -20,7 +20,7 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
 from tupe_jax.objectives.masking import MaskedBatch, never_chosen
 from tupe_jax.tokenizers.sentencepiece import SPECIAL
-from tupe_jax.training.batches import global_batch
+from tupe_jax.training.dataset import global_batch
 from tupe_jax.training.train_state import Params, random_key
 from tupe_jax.training.train_step import Mask
 

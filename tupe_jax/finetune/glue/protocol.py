@@ -23,7 +23,7 @@ from tupe_jax.finetune.config import GlueConfig
 from tupe_jax.finetune.run import FREE
 from tupe_jax.finetune.tasks import KNOWN_TASKS, FinetuneTask
 from tupe_jax.finetune.trial import Trial, TrialResult, read_result, trials_of
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import (
     CONFIG_FILE,
     check_begun_with,
