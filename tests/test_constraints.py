@@ -59,7 +59,8 @@ def test_the_project_and_pip_are_left_out():
 
 @pytest.mark.parametrize("marker", ["run", "test"])
 def test_the_readme_installs_with_the_constraints(marker):
-    (command,) = re.findall(
+    block = rf"<!-- {marker} -->\n```bash\n(.*?)```"
+    (command,) = re.findall(block, text_of("README.md"), re.DOTALL)
         rf"<!-- {marker} -->\n```bash\n(.*?)```", text_of("README.md"), re.DOTALL
     )
     assert command.startswith("pip install -c constraints.txt ")

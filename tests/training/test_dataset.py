@@ -143,9 +143,9 @@ def test_another_vocabulary_is_refused_before_anything_is_written(folder, tmp_pa
     arguments = runs.settings(folder.parent, **{"data.prepared": folder})
     given = runs.config_of([*arguments, f"--config.data.vocabulary={other.path}"])
     with pytest.raises(UserError, match=r"data\.vocabulary"):
-        make_dataset(given, tmp_path / "run", None, print)
+        make_dataset(given, tmp_path / "run", None)
     with pytest.raises(UserError, match="checkpoint"):
-        make_dataset(runs.config_of(arguments), tmp_path / "run", other.path.read_bytes(), print)
+        make_dataset(runs.config_of(arguments), tmp_path / "run", other.path.read_bytes())
     assert not (tmp_path / "run").exists()
     assert made == []
 
@@ -154,7 +154,7 @@ def test_a_vocabulary_of_another_size_is_refused_before_rows_are_made(corpus, tm
     arguments = runs.settings(corpus, reader="live", **{"model.vocab_size": 400})
     config = runs.config_of([*arguments, "--config.data.reader=prepared"])
     with pytest.raises(UserError, match=r"300 .*model\.vocab_size=400"):
-        make_dataset(config, tmp_path, None, print)
+        make_dataset(config, tmp_path, None)
     assert made == []
 
 
@@ -187,7 +187,7 @@ def test_a_run_on_whole_sentences_resumes_exactly(corpus, tmp_path):
 def test_a_config_of_whole_sentences_prepares_them(corpus, tmp_path):
     arguments = runs.settings(corpus, reader="live", **{"data.packing": "sentences"})
     config = runs.config_of([*arguments, "--config.data.reader=prepared"])
-    make_dataset(config, tmp_path, None, print)
+    make_dataset(config, tmp_path, None)
     assert read_index(tmp_path / "data/rows").packing == "sentences"
 
 
