@@ -61,7 +61,5 @@ def test_the_project_and_pip_are_left_out():
 def test_the_readme_installs_with_the_constraints(marker):
     block = rf"<!-- {marker} -->\n```bash\n(.*?)```"
     (command,) = re.findall(block, text_of("README.md"), re.DOTALL)
-        rf"<!-- {marker} -->\n```bash\n(.*?)```", text_of("README.md"), re.DOTALL
-    )
     assert command.startswith("pip install -c constraints.txt ")
     assert len(command.splitlines()) == 1
