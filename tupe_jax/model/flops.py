@@ -82,39 +82,36 @@ class _PositionFlops:
 
 
 def _position_flops(config: ModelConfig, length: int) -> _PositionFlops:
-    graph, weights = nnx.split(
-        nnx.eval_shape(
-            lambda: nnx.List(
-                [
-                    SharedPositions(config, rngs=nnx.Rngs(0)),
-                    LayerPositions(config, rngs=nnx.Rngs(0)),
-                ]
-            )
-        )
+    shared, shared_weights = nnx.split(
+        nnx.eval_shape(lambda: SharedPositions(config, rngs=nnx.Rngs(0)))
+    )
+    layer, layer_weights = nnx.split(
+        nnx.eval_shape(lambda: LayerPositions(config, rngs=nnx.Rngs(0)))
     )
 
     def once_per_pass(weights: Any) -> Any:
-        positions, _ = nnx.merge(graph, weights)
+        positions = nnx.merge(shared, weights)
         return positions.once(length), positions.input_SxD(length), positions.bias_HxSxS(length)
 
     def in_a_layer(weights: Any, once: Any, q: jax.Array, k: jax.Array) -> Any:
-        _, positions = nnx.merge(graph, weights)
+        positions = nnx.merge(layer, weights)
         q_and_k = positions.queries_keys(once, q, k)
         return q_and_k, positions.scores_BxHxSxS(once, q, k), positions.bias_HxSxS(length)
 
-    once = jax.eval_shape(once_per_pass, weights)[0]
+    once = jax.eval_shape(once_per_pass, shared_weights)[0]
 
     def of_a_layer(batch: int) -> int:
         shape_BxSxHxd = (batch, length, config.num_heads, config.head_size)
         q = jax.ShapeDtypeStruct(shape_BxSxHxd, jnp.dtype(config.dtype))
-        return matrix_product_flops(in_a_layer, weights, once, q, q)
+        return matrix_product_flops(in_a_layer, layer_weights, once, q, q)
 
     # A second sequence adds the terms that need its tokens, and nothing else.
     of_a_sequence = of_a_layer(2) - of_a_layer(1)
     without_tokens = of_a_layer(1) - of_a_sequence
     return _PositionFlops(
         per_token=of_a_sequence / length,
-        per_pass=matrix_product_flops(once_per_pass, weights) + config.num_layers * without_tokens,
+        per_pass=matrix_product_flops(once_per_pass, shared_weights)
+        + config.num_layers * without_tokens,
     )
 
 
@@ -129,20 +126,18 @@ def matrix_product_flops(function: Callable[..., Any], *arrays: Any) -> int:
 
 def _flops_in(jaxpr: Any) -> int:
     total = 0
-    products = set()  # arrays that hold elementwise products
+    products = set()  # variables that hold elementwise products
     for equation in jaxpr.eqns:
-        operand, result = equation.invars[:1], equation.outvars[0]
+        is_of_product = any(id(variable) in products for variable in equation.invars[:1])
         match equation.primitive.name:
             case "dot_general":
                 (contracted, _), _ = equation.params["dimension_numbers"]
-                terms = math.prod(operand[0].aval.shape[axis] for axis in contracted)
-                total += 2 * terms * math.prod(result.aval.shape)
-            case "mul":
-                products.add(id(result))
-            case "convert_element_type" if id(operand[0]) in products:
-                products.add(id(result))
-            case "reduce_sum" if id(operand[0]) in products:
-                total += 2 * math.prod(operand[0].aval.shape)
+                terms = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+                total += 2 * terms * math.prod(equation.outvars[0].aval.shape)
+            case "reduce_sum" if is_of_product:
+                total += 2 * math.prod(equation.invars[0].aval.shape)
+            case name if name == "mul" or (name == "convert_element_type" and is_of_product):
+                products |= set(map(id, equation.outvars))
         times = equation.params["length"] if equation.primitive.name == "scan" else 1
         total += times * sum(map(_flops_in, jaxprs_in_params(equation.params)))
     return total
