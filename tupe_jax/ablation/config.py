@@ -15,6 +15,7 @@ from tupe_jax.finetune.config import FinetuneConfig, small_models
 from tupe_jax.finetune.tasks import KNOWN_TASKS
 from tupe_jax.finetune.trial import trials_of
 from tupe_jax.lab.nli_probes import INFERENCE_TASKS
+from tupe_jax.model.positions import encodings
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
@@ -158,6 +159,7 @@ class AblationConfig:
         # A wrong setting should not wait for its turn.
         for variant in self.variants:
             run = run_config(self, variant, self.seeds[0], self.learning_rates[0])
+            encodings(run.model)
             longest = run.model.position.max_length
             if self.downstream.tasks and self.downstream.finetune.length > longest:
                 raise UserError(
@@ -193,7 +195,8 @@ def _with_settings(config: Config, variant: Variant) -> Config:
         at = values
         for section in sections:
             at = at.get(section, ConfigDict())
-        if name not in at:
+        is_option = sections[-2:] == ["position", "options"]  # the encoding checks its name
+        if name not in at and not is_option:
             raise UserError(f"variant {variant.name}: there is no setting {setting!r}")
         at[name] = value
     return from_config_dict(values)

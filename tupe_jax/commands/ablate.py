@@ -87,9 +87,10 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
         **{f"--config.pretrain.position.{name}": "the study's variants" for name in ENCODING},
     }
     for override in overrides:
-        instead = own.get(override.partition("=")[0])
-        if instead is not None:
-            raise UserError(f"{override}: every run of a study has its own; set {instead}")
+        setting = override.partition("=")[0]
+        for name, instead in own.items():
+            if setting == name or setting.startswith(f"{name}."):
+                raise UserError(f"{override}: every run of a study has its own; set {instead}")
 
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:

@@ -1,5 +1,6 @@
 """Config files: found by path or name, with `:form`, overridden by `--config.section.key=value`."""
 
+import ast
 import runpy
 import traceback
 from collections.abc import Container, Mapping, Sequence
@@ -43,6 +44,7 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     config = _run_file(path, form)
     argv = ["tupe", *overrides]
     for override in overrides:
+        _declare_option(config, override)
         _check_name(config, override)
     values = flags.FlagValues()
     try:
@@ -97,7 +99,9 @@ def nearest_config(
 ) -> list[str]:
     """The flags with the fewest overrides that give the wanted settings, by their full names."""
     overrides = {
-        spec: [f"--config.{name}={value}" for name, value in wanted.items() if value != has[name]]
+        spec: [
+            f"--config.{name}={value}" for name, value in wanted.items() if value != has.get(name)
+        ]
         for spec, has in shipped.items()
     }
     spec = min(overrides, key=lambda spec: len(overrides[spec]))
@@ -115,6 +119,21 @@ def _find(name: str) -> Path:
             f"{', '.join(known)}"
         )
     return known[key]
+
+
+def _declare_option(config: ConfigDict, override: str) -> None:
+    """Let a flag set an option of an encoding: the encoding names its options, not the config."""
+    name, _, value = override.partition("=")
+    *sections, option = name.removeprefix("--config.").split(".")
+    if sections[-2:] != ["position", "options"]:
+        return
+    for section in sections:
+        config = config.get(section, ConfigDict())
+    if option not in config:
+        try:
+            config[option] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            config[option] = value
 
 
 def _check_name(config: Any, override: str) -> None:
