@@ -10,7 +10,7 @@ from tupe_jax.ablation.collect import Collected, run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
 from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
 from tupe_jax.ablation.work_plan import RunKey, plan
-from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import EvalConfig
 from tupe_jax.lab.head_kinds import kinds_of
 from tupe_jax.lab.intervals import bootstrap, wilson
@@ -39,7 +39,7 @@ def study_config(
     pairs: int = 100,
     length: int = 12,
 ) -> AblationConfig:
-    pretrain = from_config_dict(recipe("bert_a", "tiny"))
+    pretrain = from_config_dict(load_config("bert_a:tiny"))
     return AblationConfig(
         tuple(variants),
         seeds=tuple(seeds),

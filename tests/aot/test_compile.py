@@ -11,8 +11,7 @@ from tupe_jax.aot import compile as for_target
 from tupe_jax.aot.compiled import Compiled
 from tupe_jax.aot.report import as_json, as_text
 from tupe_jax.aot.targets import parse_target
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.sharding_rules import MESH_AXES
 

@@ -12,8 +12,7 @@ from tupe_jax.aot.compile import ask, mesh_for, with_rows
 from tupe_jax.aot.report import as_text
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.cli import main
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
 

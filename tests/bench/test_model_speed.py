@@ -8,8 +8,7 @@ import pytest
 from tupe_jax import cli
 from tupe_jax.bench import matmul_peak, model_speed, timing
 from tupe_jax.bench.timing import Speed, seconds_in_turns
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.model.flops import attention_flops_per_token, training_flops_per_token
 
 SMALL = ["--config=tupe_r:tiny", "--config.model.hidden_size=16", "--config.train.batch_size=4"]

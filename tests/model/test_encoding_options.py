@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tupe_jax.config.recipes import from_config_dict
 
 import tupe_jax
 from tests.ablation.studies import small_study
@@ -15,7 +16,6 @@ from tupe_jax.ablation.collect import run_settings
 from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
 from tupe_jax.config.schema import PositionConfig, position_name
 from tupe_jax.model.positions import (
     RELATIVE,

@@ -7,11 +7,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from tupe_jax.config.loading import STUDY, require_kind
-from tupe_jax.config.recipes import from_config_dict, to_config_dict
+from tupe_jax.config.loading import STUDY, from_config_dict, require_kind, to_config_dict
 from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config.validation import check_fields, from_mapping, one_of
-from tupe_jax.finetune.config import FinetuneConfig, small_models
+from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.tasks import KNOWN_TASKS
 from tupe_jax.finetune.trial import trials_of
 from tupe_jax.lab.nli_probes import INFERENCE_TASKS
@@ -49,6 +48,13 @@ class Variant:
                 )
 
 
+def _small_models() -> FinetuneConfig:
+    """Dropout as in pre-training, and no update without effect."""
+    paper = FinetuneConfig()
+    optimizer = replace(paper.optimizer, warmup_from_zero=False)
+    return replace(paper, dropout=-1.0, keep_weights=False, optimizer=optimizer)
+
+
 @dataclass(frozen=True)
 class DownstreamConfig:
     """Fine-tuning of every run: the paper's protocol on each task, or none.
@@ -64,7 +70,7 @@ class DownstreamConfig:
     train_examples: int = 4000
     """Of a built-in task."""
     dev_examples: int = 1000
-    finetune: FinetuneConfig = field(default_factory=lambda: small_models(keep_weights=False))
+    finetune: FinetuneConfig = field(default_factory=_small_models)
 
     def __post_init__(self) -> None:
         check_fields(self, "downstream")
@@ -217,14 +223,17 @@ def ablation_config(values: ConfigDict) -> AblationConfig:
         AblationConfig,
         {
             **sections,
-            "variants": tuple(
-                from_mapping(Variant, variant, "config.variants")
-                for variant in values.get("variants", ())
-            ),
+            "variants": tuple(map(_variant, values.get("variants", ()))),
             "pretrain": from_config_dict(values.get("pretrain", ConfigDict())),
         },
         "config",
     )
+
+
+def _variant(values: Variant | Mapping[str, Any]) -> Variant:
+    if isinstance(values, Variant):
+        return values
+    return from_mapping(Variant, values, "config.variants")
 
 
 def study(config: AblationConfig) -> ConfigDict:

@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> "Config":
-    from tupe_jax.config.loading import load_config
-    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.config.loading import from_config_dict, load_config
 
     return from_config_dict(load_config(arguments.config, arguments.overrides))
 

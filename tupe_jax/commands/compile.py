@@ -49,8 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.aot.compile import ask, fit, mesh_for, with_rows
     from tupe_jax.aot.report import as_json, as_text, one_line
     from tupe_jax.aot.targets import parse_target
-    from tupe_jax.config.loading import load_config
-    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.config.loading import from_config_dict, load_config
     from tupe_jax.utils.errors import UserError
 
     if not 0 < arguments.peak_share <= 1:

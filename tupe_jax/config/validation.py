@@ -13,13 +13,13 @@ from tupe_jax.utils.errors import UserError
 T = TypeVar("T")
 
 
-class Settings(Protocol):
-    """Names and values: a dict, or a ConfigDict, which is no Mapping."""
+class SupportsItems(Protocol):
+    """A dict, or a ConfigDict, which is not a Mapping."""
 
     def items(self) -> Iterable[tuple[str, Any]]: ...
 
 
-def from_mapping(cls: type[T], values: Settings, section: str) -> T:
+def from_mapping(cls: type[T], values: SupportsItems, section: str) -> T:
     """Build a config dataclass from a mapping or ConfigDict, checking names and types."""
     types_by_name = typing.get_type_hints(cls)
     arguments = {}
