@@ -52,6 +52,7 @@ def get_config() -> ConfigDict:
     config.position.decay_left = 0.5  # attenuated encodings: w of exp(-w d^2) to the left,
     config.position.decay_right = 0.5  # and to the right; 0.5: https://arxiv.org/abs/2310.12864
     config.position.attenuation_gain = 1.0  # factor of that bias; 1 as published
+    config.position.options = ConfigDict()  # options of an encoding, by name; these have none
 
     # The text and how it becomes sequences of tokens.
     config.data = ConfigDict()

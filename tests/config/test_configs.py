@@ -99,11 +99,11 @@ def test_a_config_of_fine_tuning_has_every_setting(name):
 @pytest.mark.parametrize("form", RECIPES)
 @pytest.mark.parametrize("name", POSITION_VARIANTS)
 def test_a_config_of_an_encoding_is_a_recipe_with_that_encoding(name, form):
-    config, without = load_config(f"{name}:{form}"), recipe(form)
+    config, without = load_config(f"{name}:{form}").to_dict(), recipe(form).to_dict()
     for setting in ENCODING:
-        assert config.position[setting] == getattr(POSITION_VARIANTS[name], setting)
-        without.position[setting] = config.position[setting]
-    assert config.to_dict() == without.to_dict()
+        assert config["position"][setting] == getattr(POSITION_VARIANTS[name], setting)
+        without["position"][setting] = config["position"][setting]
+    assert config == without
 
 
 @pytest.mark.parametrize("form", RECIPES)
