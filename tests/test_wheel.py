@@ -55,6 +55,17 @@ def test_the_wheel_is_what_is_imported_and_brings_the_configs(installed):
     assert len(configs) == len(files)
 
 
+def test_a_config_file_of_ones_own_starts_from_a_recipe(installed):
+    bin_, folder = installed
+    (folder / "mine.py").write_text(
+        "from tupe_jax.config.loading import recipe\n\n\n"
+        "def get_config():\n"
+        "    return recipe('tiny')\n"
+    )
+    printed = run(bin_ / "tupe", "config", "mine.py", "--diff=bert_a:tiny", cwd=folder)
+    assert printed == "mine.py and bert_a:tiny have the same settings\n"
+
+
 def test_the_command_explains_itself(installed):
     bin_, folder = installed
     assert "tupe pretrain --config=" in run(bin_ / "tupe", "pretrain", "--help", cwd=folder)

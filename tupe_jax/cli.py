@@ -39,6 +39,7 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
         Command("pretrain", "train a model on text, or go on where a run stopped"),
         Command("finetune", "fine-tune a model on a task, one of GLUE's or your own"),
         Command("glue", "fine-tune on all of GLUE by the paper's protocol, and print its table"),
+        Command("config", "print every setting of a config, or how two configs differ"),
     ),
     "use a model": (
         Command("fill-mask", "put words in place of [MASK]"),

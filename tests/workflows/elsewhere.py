@@ -33,6 +33,15 @@ RUN_BY = {
         "tupe bench step --config=tupe_r --config.model.dtype=float32 --shapes=4x128 "
         "--against=transformers",
     ],
+    "tests/commands/test_config.py::test_every_setting_is_a_line_with_its_value": [
+        "tupe config tupe_r",
+    ],
+    "tests/commands/test_config.py::test_only_what_differs_is_shown_with_both_values": [
+        "tupe config tupe_r --diff tupe_r:modern",
+    ],
+    "tests/commands/test_config.py::test_overrides_are_applied": [
+        "tupe config tupe_r:tiny --config.train.steps=1000",
+    ],
     "tests/commands/test_shardings.py::test_the_table_is_the_golden_one": [
         "tupe shardings --config=tupe_large --devices=16 --config.mesh.fsdp=4 "
         "--config.mesh.tensor=4",

@@ -25,6 +25,9 @@ class Option:
 Options = Mapping[str, list[Option]]
 """Of each command."""
 
+TAKES_CONFIG = ("--config", "--diff")
+"""Options whose value is a config's name, as the argument of `tupe config` is."""
+
 
 def script(shell: str) -> str:
     """What `tupe completion` prints."""
@@ -50,15 +53,16 @@ def _cases(options: Options, template: str) -> str:
 
 
 def _bash(options: Options) -> str:
+    takes_config = "|".join(TAKES_CONFIG)
     # The word is cut from the line: bash itself takes --config=name apart at the equals sign.
     return f"""\
 _tupe() {{
   local line=${{COMP_LINE:0:COMP_POINT}} words=
   local word=${{line##* }}
-  if [[ $word == --config=* ]]; then
-    word=${{word#*=}} words='{" ".join(known_configs())}'
-  elif ((COMP_CWORD == 1)); then
+  if ((COMP_CWORD == 1)); then
     words='{" ".join(options)}'
+  elif [[ $word =~ ^({takes_config})= || ${{COMP_WORDS[1]}} == config && $word != -* ]]; then
+    word=${{word#*=}} words='{" ".join(known_configs())}'
   elif [[ $word == -* ]]; then
     case ${{COMP_WORDS[1]}} in
 {_cases(options, "{}) words='{}' ;;")}
@@ -73,13 +77,14 @@ complete -o default -F _tupe tupe
 
 def _zsh(options: Options) -> str:
     commands = " ".join(shlex.quote(f"{command.name}:{command.summary}") for command in COMMANDS)
+    takes_config = "|".join(TAKES_CONFIG)
     return f"""\
 #compdef tupe
 _tupe() {{
   local -a commands=({commands})
   if ((CURRENT == 2)); then
     _describe command commands
-  elif [[ $PREFIX == --config=* ]]; then
+  elif [[ $PREFIX == ({takes_config})=* || ($words[2] == config && $PREFIX != -*) ]]; then
     compset -P '*='
     compadd -- {" ".join(known_configs())}
   elif [[ $PREFIX == *=* ]]; then
@@ -108,9 +113,10 @@ def _fish(options: Options) -> str:
         for command in COMMANDS
     ]
     configs = f" -a {shlex.quote(' '.join(known_configs()))}"
+    lines.append(f"complete -c tupe -f -n '__fish_seen_subcommand_from config'{configs}")
     lines += [
         f"complete -c tupe -n '__fish_seen_subcommand_from {name}' -l {option.name[2:]}"
-        f"{' -r' * option.takes_value}{configs * (option.name == '--config')} "
+        f"{' -r' * option.takes_value}{configs * (option.name in TAKES_CONFIG)} "
         f"-d {shlex.quote(option.purpose)}"
         for name, of_command in options.items()
         for option in of_command
