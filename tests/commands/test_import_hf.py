@@ -231,6 +231,7 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
     assert found["models"][1]["measures"] != expected
 
 
+@pytest.mark.slow
 def test_fine_tuned_on_inference_it_begins_where_it_is_and_is_probed(downloaded, tmp_path):
     command = (
         f"tupe finetune --checkpoint={downloaded.name} --task=builtin_nli --train_examples=6 "

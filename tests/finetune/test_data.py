@@ -96,6 +96,7 @@ def test_encodings_that_depend_on_the_padding_have_no_buckets():
     assert [v for v in VARIANTS if not has_buckets(v)] == ["attenuated", "attenuated_asymmetric"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["tupe_r", "attenuated_layer", "shaw", "deberta", "rope"])
 def test_padding_changes_neither_loss_nor_gradient_dropout_included(variant, rows):
     config = with_position(small_config(variant, num_layers=1), max_length=32)

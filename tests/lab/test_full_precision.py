@@ -82,6 +82,7 @@ def look_in_a_notebook(folder, out):
     lab.four_terms(model.module, lab.text_rows(model.vocabulary, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [analyze, analyze_two, measure_in_a_study, look_in_a_notebook])
 def test_every_product_of_a_measurement_is_asked_for_in_full(use, folder, programs, tmp_path):
     use(folder, tmp_path / "out")

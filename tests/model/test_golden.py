@@ -141,6 +141,7 @@ print("the same")
 """
 
 
+@pytest.mark.slow
 def test_loss_and_every_gradient_compiled_as_for_users():
     """The other tests compile in a hurry; this one with all that the compiler can do."""
     done = subprocess.run(

@@ -358,6 +358,7 @@ print("the same on 8 devices")
 """
 
 
+@pytest.mark.slow
 def test_sharded_rows_get_the_same_masks_without_communication():
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
     done = subprocess.run(

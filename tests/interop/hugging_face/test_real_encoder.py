@@ -18,6 +18,8 @@ from tests.tokenizers.test_hugging_face import AWKWARD
 from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 
+pytestmark = pytest.mark.slow
+
 SENTENCES = ["The cat sat.", "A much longer sentence, about boats on the river, for contrast!"]
 LENGTHS, WORDS = (20, 64, 128), 64
 PAGE = Path(__file__).parents[3] / "docs/public_encoders.md"
