@@ -7,7 +7,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tupe_jax import cli
-from tupe_jax.commands import doctor_checks as doctor
+from tupe_jax.commands import doctor
 
 
 def report(capsys):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.cpu_sync import block_on_cpu
 
 
 class Stop(Protocol):
@@ -48,7 +48,7 @@ class _AgreedStop:
             asked_all = jax.make_array_from_callback(
                 (self._sharding.num_devices,), self._sharding, lambda _: asked
             )
-            now = in_turn(self._any(asked_all))
+            now = block_on_cpu(self._any(asked_all))
             self._agreed = bool(now if self._before is None else self._before)
             self._before = now
         return self._agreed
