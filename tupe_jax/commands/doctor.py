@@ -24,15 +24,15 @@ from packaging.requirements import Requirement
 
 from tupe_jax import __version__
 from tupe_jax.config.loading import known_configs
+from tupe_jax.utils.accelerators import has_nvidia_gpu, has_tpu
 
 PACKAGE = "tupe_jax"
 SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "seqio")
 FOR_CHANGING_THE_CODE = "test"
-TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
 GIB = 2**30
 
-# In a process of its own: the libraries of accelerators may wait, crash or talk.
-_LOOK = """
+# In its own process: the libraries of accelerators may hang, crash or print.
+_FIND_DEVICES = """
 import json, jax
 devices = jax.local_devices()
 memory = (devices[0].memory_stats() or {}).get("bytes_limit")
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the report; one that is not healthy says what to do."""
+    """A line of the report; an unhealthy one names the fix."""
 
     what: str
     text: str
@@ -67,7 +67,7 @@ class Finding:
 
 
 def findings(wait: float) -> Iterator[Finding]:
-    """All there is to say; devices may take `wait` seconds to be found."""
+    """All lines of the report. Devices are awaited for `wait` seconds."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     yield Finding("version", f"{PACKAGE} {__version__}, {system}")
     yield from packages(PACKAGE)
@@ -81,7 +81,7 @@ def findings(wait: float) -> Iterator[Finding]:
 
 
 def packages(name: str) -> Iterator[Finding]:
-    """What an installed package requires, and its extras."""
+    """The requirements of an installed package, and its extras."""
     try:
         extras = importlib.metadata.metadata(name).get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
@@ -93,18 +93,18 @@ def packages(name: str) -> Iterator[Finding]:
         yield Finding("packages", f"{_state(part)}: pip install '{fitting}'", healthy=False)
     if not unmet:
         shown = ", ".join(f"{package} {_version(package)}" for package in SHOWN)
-        yield Finding("packages", f"all that are required; {shown}")
+        yield Finding("packages", f"all requirements are met; {shown}")
     for extra in extras:
         if extra != FOR_CHANGING_THE_CODE:
-            yield Finding("extra", _told(name, extra))
+            yield Finding("extra", _extra_text(name, extra))
 
 
-def _told(name: str, extra: str) -> str:
+def _extra_text(name: str, extra: str) -> str:
     parts = [part for requirement in _added(name, extra) for part in _parts(requirement)]
     unmet = [part for part in parts if _unmet(part)]
     if unmet:
         lacking = ", ".join(map(_state, unmet))
-        return f"{extra}: not here ({lacking}): pip install '{name}[{extra}]'"
+        return f"{extra}: not installed ({lacking}): pip install '{name}[{extra}]'"
     return f"{extra}: {', '.join(map(_state, parts))}"
 
 
@@ -122,7 +122,7 @@ def _fits(requirement: Requirement, version: str) -> bool:
 
 
 def _unmet(requirement: Requirement) -> list[Requirement]:
-    """What is missing or wrong of it: itself, or what the extras it is asked for add."""
+    """The missing or wrong parts: the package itself, or parts of its requested extras."""
     version = _version(requirement.name)
     if version is None or not _fits(requirement, version):
         return [requirement]
@@ -131,20 +131,20 @@ def _unmet(requirement: Requirement) -> list[Requirement]:
 
 
 def _parts(requirement: Requirement) -> list[Requirement]:
-    """What it adds: of `jax[tpu]` that which its extra `tpu` does."""
+    """The packages that it stands for: for `jax[tpu]`, those of the extra `tpu`."""
     if _version(requirement.name) is None or not requirement.extras:
         return [requirement]
     return [part for extra in requirement.extras for part in _added(requirement.name, extra)]
 
 
 def _required(name: str, extra: str = "") -> list[Requirement]:
-    """What a package requires here, with an extra or without."""
+    """The requirements of a package on this machine, with an extra or without."""
     requirements = map(Requirement, importlib.metadata.requires(name) or [])
     return [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": extra})]
 
 
 def _added(name: str, extra: str) -> list[Requirement]:
-    """What an extra adds."""
+    """The requirements that an extra adds."""
     always = set(map(str, _required(name)))
     return [r for r in _required(name, extra) if str(r) not in always]
 
@@ -162,42 +162,43 @@ def _version(name: str) -> str | None:
 def _memory() -> str:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = f"{total / GIB:.1f} GiB"
-    about = Path("/proc/meminfo")  # Linux only
-    available = re.search(r"MemAvailable: +(\d+) kB", about.read_text() if about.exists() else "")
+    meminfo = Path("/proc/meminfo")  # Linux only
+    lines = meminfo.read_text() if meminfo.exists() else ""
+    available = re.search(r"MemAvailable: +(\d+) kB", lines)
     if available:
         text += f", {int(available[1]) * 1024 / GIB:.1f} available"
     return f"{text}; {os.cpu_count()} CPU cores"
 
 
 def devices(wait: float) -> Finding:
-    """What JAX finds, or why it finds nothing."""
+    """The devices that JAX finds, or why it finds none."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=wait
+            [sys.executable, "-c", _FIND_DEVICES], capture_output=True, text=True, timeout=wait
         )
     except subprocess.TimeoutExpired:
         return Finding(
             "devices",
-            f"none within {wait:g} s: another process may hold them, or this is one host of a pod, "
-            "where all must start together",
+            f"none within {wait:g} s: another process may use them, or this is one host of a pod, "
+            "where all hosts must start together",
             healthy=False,
         )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it crashed"])[-1]
-        asked = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
-        text = f"none with {asked} ({last}); JAX_PLATFORMS=cpu goes on without an accelerator"
+        setting = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        text = f"none with {setting} ({last}); JAX_PLATFORMS=cpu uses no accelerator"
         return Finding("devices", text, healthy=False)
     count, kind, model, memory = json.loads(done.stdout.splitlines()[-1])
     text = f"{count} x {kind}" + ("" if kind == model else f" ({model})")
     extra = _accelerator() if kind == "cpu" and not os.environ.get("JAX_PLATFORMS") else None
     if extra:
-        text += f", and an accelerator that JAX does not find: pip install '{PACKAGE}[{extra}]'"
-        return Finding("devices", f"{text}, or go on with JAX_PLATFORMS=cpu", healthy=False)
+        text += f", but JAX does not find the accelerator: pip install '{PACKAGE}[{extra}]'"
+        return Finding("devices", f"{text}, or ignore it with JAX_PLATFORMS=cpu", healthy=False)
     return Finding("devices", text + ("" if memory is None else f", {memory / GIB:.1f} GiB each"))
 
 
 def _accelerator() -> str | None:
-    """The extra for what this machine seems to have, whatever JAX finds."""
-    if shutil.which("nvidia-smi"):
+    """The extra for the accelerator of this machine, whatever JAX finds."""
+    if has_nvidia_gpu():
         return "cuda"
-    return "tpu" if any(Path(device).exists() for device in TPU_DEVICES) else None
+    return "tpu" if has_tpu() else None

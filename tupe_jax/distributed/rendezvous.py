@@ -207,12 +207,13 @@ def _names(process: ProcessInfo, indices: Sequence[int]) -> str:
 
 
 def _missing_message(process: ProcessInfo, here: Mapping[int, _Peer], waited: float) -> str:
-    came = ", ".join(f"{i} ({peer.host})" for i, peer in sorted(here.items())[:8])
+    hosts = {0: socket.gethostname()} | {i: peer.host for i, peer in sorted(here.items())[:8]}
+    connected = ", ".join(f"{i} ({host})" for i, host in hosts.items())
     return (
-        f"{_names(process, _missing(process, here))} did not connect within {waited:g} s; connected: "
-        f"0 ({socket.gethostname()}){f', {came}' if came else ''}. Usual causes: the command was not "
-        f"started on every host; a firewall blocks port {process.port} of process 0's host; "
-        "--coordinator differs between hosts"
+        f"{_names(process, _missing(process, here))} did not connect within {waited:g} s; "
+        f"connected: {connected}. Usual causes: the command was not started on every host; a "
+        f"firewall blocks port {process.port} of process 0's host; --coordinator differs between "
+        "hosts"
     )
 
 
