@@ -22,7 +22,7 @@ from tupe_jax.finetune.tasks import open_task
 from tupe_jax.lab.nli_pairs import builtin_pairs
 from tupe_jax.training.loop import DivergedError
 from tupe_jax.utils.errors import RetryError, UserError
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 LOSSES = {
     ("bert_a", 1e-3): 3.5,

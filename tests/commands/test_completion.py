@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tupe_jax import cli
-from tupe_jax.commands.completion import SHELLS
-from tupe_jax.commands.completion_scripts import SCRIPTS, script
+from tupe_jax.commands.completion import SCRIPTS, SHELLS, script
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tupe_jax.config.recipes import from_config_dict
 
 import tupe_jax
 from tests.ablation.studies import small_study
@@ -15,7 +14,7 @@ from tupe_jax import cli
 from tupe_jax.ablation.collect import run_settings
 from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.work_plan import RunKey
-from tupe_jax.config.loading import load_config
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import PositionConfig, position_name
 from tupe_jax.model.positions import (
     RELATIVE,
@@ -28,7 +27,7 @@ from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
 FILE = '''
 import jax.numpy as jnp
 
-from tupe_jax.config.recipes import recipe
+from tupe_jax.config.loading import recipe
 from tupe_jax.config.schema import PositionConfig
 from tupe_jax.model.positions import Encoding, relative_encoding
 

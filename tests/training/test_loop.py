@@ -11,7 +11,7 @@ from tupe_jax.checkpointing.manager import load_for_use
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.training.summary import summarise
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 
 @pytest.fixture(scope="module")

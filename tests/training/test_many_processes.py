@@ -107,5 +107,5 @@ def test_a_process_that_does_not_come_is_named(arguments, tmp_path):
     for process in runs.end_all(three):
         assert process.code == RETRY_EXIT_CODE
         words = process.err.splitlines()[-1]
-        assert "process 1 of 3 did not come within 15 s" in words
+        assert "process 1 of 3 did not connect within 15 s" in words
         assert "not started on every host" in words

@@ -36,7 +36,7 @@ from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 logger = logging.getLogger(__name__)
 

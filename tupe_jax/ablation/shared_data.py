@@ -7,7 +7,7 @@ from pathlib import Path
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE
 from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_dataset
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
     """Write what is made from the records that are there, and return the table."""
-    from tupe_jax.utils.lock import exclusive_lock
+    from tupe_jax.utils.files import exclusive_lock
 
     with exclusive_lock(workdir / "report.lock"):  # else an older table might come last
         return _write_alone(config, workdir, command)

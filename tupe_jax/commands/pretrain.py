@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config.loading import from_config_dict, load_config
-    from tupe_jax.distributed.initialize import ProcessFlags, find_place, join, start_jax
+    from tupe_jax.distributed.initialize import ProcessFlags, find_process, join, start_jax
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.utils.host_memory import keep_freed_memory
@@ -59,16 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
-    wish = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
+    flags = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
-            place = find_place(wish, arguments.wait)
-            processes = join(place, arguments.wait)
+            process = find_process(flags, arguments.wait)
+            processes = join(process, arguments.wait)
         except StopBeforeTraining:
             return _stopped_before_training(SINGLE_PROCESS)
         with processes:
             try:
-                start_jax(place)
+                start_jax(process)
                 return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
                 return _stopped_before_training(processes)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.cpu_sync import block_on_cpu
 
 STOPPED_EXIT_CODE = 75
 """The run was asked to stop and can be resumed by the same command (sysexits' EX_TEMPFAIL)."""
@@ -94,7 +94,7 @@ class _AgreedStop:
             asked_all = jax.make_array_from_callback(
                 (self._sharding.num_devices,), self._sharding, lambda _: asked
             )
-            now = in_turn(self._any(asked_all))
+            now = block_on_cpu(self._any(asked_all))
             self._agreed = bool(now if self._before is None else self._before)
             self._before = now
         return self._agreed

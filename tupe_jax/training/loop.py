@@ -19,7 +19,7 @@ from flax import nnx
 from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
-from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.cpu_sync import block_on_cpu
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
@@ -208,7 +208,7 @@ def _pretrain(
         profile.before(step)
         with speed.pause("data"):
             batch = global_batch(sharding, dataset.train.next()["tokens"], shard)
-        state, metrics = in_turn(train_step(state, batch))
+        state, metrics = block_on_cpu(train_step(state, batch))
         step += 1
         unread.append((step, metrics))
         progress.advance(step)

@@ -42,7 +42,7 @@ def skip_absent_tpu() -> None:
     if "jax" in sys.modules:  # it read the variable when it was imported
         import jax
 
-        if jax.config.jax_platforms is None:
+        if jax.config.read("jax_platforms") is None:
             jax.config.update("jax_platforms", platforms)
 
 
