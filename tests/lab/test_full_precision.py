@@ -20,7 +20,7 @@ from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.inference.loading import load_pretrained
 from tupe_jax.inference.trained_model import load
 from tupe_jax.interop.model_folder import save_folder
-from tupe_jax.model.full_precision import full_precision
+from tupe_jax.model.measurement import full_precision
 
 PRODUCT = re.compile(
     r"stablehlo\.dot_general.*?precision = \[(\w+), (\w+)\]|stablehlo\.dot_general"

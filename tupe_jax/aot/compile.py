@@ -20,8 +20,7 @@ from tupe_jax.config.schema import Config, Remat
 from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
-from tupe_jax.kernels.dispatch import Choice
-from tupe_jax.model.attention_backend import attention_choice
+from tupe_jax.model.attention_backend import Choice, attention_choice
 from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
 from tupe_jax.training.train_state import plan_state
 from tupe_jax.training.train_step import (

@@ -113,7 +113,7 @@ class Pretrained:
         """In bfloat16 what should be equal differs by more than what is to be measured.
 
         The functions that measure it also ask for exact float32 products, by
-        `tupe_jax.model.full_precision`.
+        `tupe_jax.model.measurement`.
         """
         return replace(self, config=replace(self.config, dtype="float32")).model()
 

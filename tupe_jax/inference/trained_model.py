@@ -17,8 +17,8 @@ from tupe_jax.inference.loading import load_pretrained, no_tokenizer
 from tupe_jax.interop import model_folder as folder
 from tupe_jax.interop.model_folder import HeadFacts
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.params import classification_heads_of
-from tupe_jax.model.position_only import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.utils.accelerators import skip_absent_tpu

@@ -22,8 +22,8 @@ from tupe_jax.data.labelled.glue import TASKS, THREE_WAY
 from tupe_jax.finetune.data import bucket_lengths, encode_rows, evaluation_batches
 from tupe_jax.lab.nli_pairs import InferencePair
 from tupe_jax.lab.probes import Predict, Probe, ProbeItem, ProbeResult, order_probes, run_probes
-from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.measurement import full_precision
 from tupe_jax.model.params import classification_heads_of
 from tupe_jax.utils.errors import UserError
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tupe_jax.inference.batching import MASK
 from tupe_jax.inference.fill_mask import fill_masks
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.position_only import (
+from tupe_jax.model.measurement import (
     SHOWN_POSITIONS,
     bias_LxHxSxS,
     identical_words_LxHxSxS,

@@ -1,17 +1,39 @@
-"""What an encoder attends to for the sake of positions alone: by probing, and from its biases."""
+"""Measurements of an encoder in full float32: what it attends to by positions alone.
 
-from typing import Any
+Position-only attention is measured in two ways: by probing, and from the position biases.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.model.encoder import Encoder
-from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.positions import sum_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SHOWN_POSITIONS = 32
 """As many as can be told apart in a picture."""
+
+
+def full_precision(measure: Callable[P, R]) -> Callable[P, R]:
+    """Let all products of float32 matrices in a function be float32 products.
+
+    By default JAX multiplies them in bfloat16 on TPUs and in TF32 on recent GPUs. Numbers that
+    should be equal then differ by more than what is measured.
+    """
+
+    @functools.wraps(measure)
+    def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.default_matmul_precision("highest"):
+            return measure(*args, **kwargs)
+
+    return measured
 
 
 @full_precision

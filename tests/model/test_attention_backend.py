@@ -30,20 +30,20 @@ def chosen(platform, variant="tupe_r", length=512, relative=None, **settings):
 @pytest.mark.parametrize(
     ("platform", "settings", "implementation", "reason"),
     [
-        ("tpu", {}, "pallas", "the fused kernel for tpu; whole rows"),
-        ("tpu", {"length": 2048}, "pallas", "the fused kernel for tpu; long rows"),
-        ("tpu", {"length": 1024}, "pallas", "whole rows"),
-        ("tpu", {"length": 1024, "num_heads": 24}, "pallas", "long rows"),
-        ("tpu", {"relative": "formless"}, "pallas", "whole rows"),
+        ("tpu", {}, "pallas", "the fused kernel for tpu; one block"),
+        ("tpu", {"length": 2048}, "pallas", "the fused kernel for tpu; many blocks"),
+        ("tpu", {"length": 1024}, "pallas", "one block"),
+        ("tpu", {"length": 1024, "num_heads": 24}, "pallas", "many blocks"),
+        ("tpu", {"relative": "formless"}, "pallas", "one block"),
         ("tpu", {"relative": "formless", "length": 2048}, "xla", "for 2048 tokens too large"),
         ("tpu", {"variant": "rope"}, "pallas", "fused"),
         ("tpu", {"variant": "attenuated_layer"}, "pallas", "fused"),
         ("tpu", {"variant": "shaw"}, "xla", "position.relative='shaw' adds terms"),
         ("tpu", {"variant": "deberta"}, "xla", "position.relative='deberta' adds terms"),
         ("tpu", {"num_heads": 8}, "xla", "heads of 96 features"),
-        ("tpu", {"attention_implementation": "xla"}, "xla", "asked for"),
+        ("tpu", {"attention_implementation": "xla"}, "xla", "requested"),
         ("cpu", {}, "xla", "no fused kernel for cpu"),
-        ("cpu", {"attention_implementation": "pallas"}, "pallas", "asked for"),
+        ("cpu", {"attention_implementation": "pallas"}, "pallas", "requested"),
         ("gpu", {}, "xla", "no fused attention for model.dtype='float32'"),
         ("gpu", {"dtype": "bfloat16"}, "cudnn", "xla in training, for model.attention_dropout=0.1"),
         ("gpu", {"dtype": "bfloat16", "attention_dropout": 0.0}, "cudnn", "kernel for gpu"),
@@ -106,7 +106,7 @@ def test_what_the_log_says_is_what_runs(platform, relative, length, kernels):
     choice = attention_choice(config, platform, length)
     assert kernels_of(config, platform, length) == kernels
     assert (choice.implementation == "pallas") == bool(kernels)
-    assert choice.long_rows == (kernels == {"long_attention_forward"})
+    assert choice.multi_block == (kernels == {"long_attention_forward"})
 
 
 @pytest.mark.parametrize("layer_loop", ["auto", "scan"])
