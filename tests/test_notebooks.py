@@ -30,7 +30,7 @@ TOLD = {
     "1_quickstart": ["validation loss", "tupe_r from runs/quickstart, step 3", "[MASK]"],
     "2_what_positions_learn": ["mirror symmetry", "BERT-A, head", "position-position"],
     "3_your_own_encoding": ["| T5 |", "| window |", "| TUPE-R |", "| TUPE-window |"],
-    "4_finetune_your_own_file": ["dev accuracy", "answers mine: acceptable, unacceptable"],
+    "4_finetune_your_own_file": ["dev accuracy", "predicts mine: acceptable, unacceptable"],
 }
 """What a reader must find in the outputs, whatever was learned."""
 

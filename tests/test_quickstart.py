@@ -19,7 +19,7 @@ from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.tasks import open_task
 from tupe_jax.finetune.trial import trials_of
-from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.loading import load
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs
 from tupe_jax.training.monitoring.metrics import read_metrics
 
@@ -97,7 +97,7 @@ def test_the_readme_uses_it(workdir, monkeypatch, capsys):
 
 def test_pre_training_helps_to_tell_good_sentences_from_bad_ones(workdir, tmp_path):
     """Measured: 65.2 against 55.5 %; with other seeds 65.1 against 55.6, 62.5 against 50.2 %."""
-    pretrained = load_pretrained(workdir)
+    pretrained = load(workdir)
     task = open_task("builtin_cola", train_examples=2000, dev_examples=1000)
 
     def accuracy(from_scratch):

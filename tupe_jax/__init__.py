@@ -19,7 +19,7 @@ _HOMES = {
     "PositionConfig": "tupe_jax.config.schema",
     "TrainedModel": "tupe_jax.inference.trained_model",
     "UserError": "tupe_jax.utils.errors",
-    "load": "tupe_jax.inference.trained_model",
+    "load": "tupe_jax.inference.loading",
     "model_config": "tupe_jax.config.schema",
 }
 
@@ -36,7 +36,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tupe_jax.config.schema import ModelConfig, PositionConfig, model_config
-    from tupe_jax.inference.trained_model import TrainedModel, load
+    from tupe_jax.inference.loading import load
+    from tupe_jax.inference.trained_model import TrainedModel
     from tupe_jax.model.heads import MaskedLM
     from tupe_jax.utils.errors import UserError
 

@@ -193,11 +193,11 @@ def test_a_directory_alone_is_enough_to_use_the_model(tmp_path):
     save(checkpoints, 3, state)
     checkpoints.close()
     step_directory = Path(shutil.move(tmp_path / "checkpoints" / "3", tmp_path / "given_away"))
-    loaded = load_for_use(step_directory)
-    assert (loaded.step, loaded.vocabulary) == (3, VOCABULARY)
-    assert loaded.config == json.loads(json.dumps(CONFIG))
-    assert all(type(array) is np.ndarray for array in loaded.params.values())
-    model = model_from(small_config(), {}, lambda shapes: loaded.params)
+    about, vocabulary, params = load_for_use(step_directory)
+    assert (about.step, vocabulary) == (3, VOCABULARY)
+    assert about.config == json.loads(json.dumps(CONFIG))
+    assert all(type(array) is np.ndarray for array in params.values())
+    model = model_from(small_config(), params)
     assert_same_bits(nnx.state(model, nnx.Param), state.params)
 
 
@@ -210,9 +210,9 @@ def test_a_work_directory_gives_its_newest_whole_model_averaged_if_it_was(tmp_pa
     for file in (tmp_path / "checkpoints" / "2" / "state").rglob("d/*"):
         truncate(file)
     for path in (tmp_path, tmp_path / "checkpoints"):
-        loaded = load_for_use(path)
-        assert loaded.step == 1
-        model = model_from(small_config(), {}, lambda shapes, params=loaded.params: params)
+        about, _, params = load_for_use(path)
+        assert about.step == 1
+        model = model_from(small_config(), params)
         assert_same_bits(nnx.state(model, nnx.Param), state.ema)
     assert names(tmp_path / "checkpoints") == ["1", "2"]
     with pytest.raises(UserError, match=r"the only checkpoint .* is damaged"):

@@ -14,12 +14,12 @@ from matplotlib.image import imread
 
 from tests.lab.conftest import PIECES
 from tests.lab.snli_lines import snli_line
-from tests.model.helpers import small_config, spread_model, with_position
+from tests.model.helpers import save_folder, small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import CheckpointConfig, Config, DataConfig
 from tupe_jax.data.labelled.glue import THREE_WAY
-from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
+from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.lab import METRICS
 from tupe_jax.lab.analysis import text_rows
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID
@@ -119,8 +119,8 @@ def finetuned(vocabulary_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finetuned")
     config = with_position(small_config("bert_a", vocab_size=PIECES, num_layers=1), max_length=99)
     model = spread_model(config, heads={"builtin_nli": 3})
-    facts = Facts(heads={"builtin_nli": HeadFacts(THREE_WAY, texts=2, length=48)})
-    save_folder(model, folder / "lr0.001-seed0/model", vocabulary_file.read_bytes(), facts)
+    metadata = ModelMetadata(heads={"builtin_nli": HeadMetadata(THREE_WAY, texts=2, length=48)})
+    save_folder(model, folder / "lr0.001-seed0/model", vocabulary_file.read_bytes(), metadata)
     return folder
 
 

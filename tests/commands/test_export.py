@@ -13,16 +13,15 @@ import pytest
 from flax import nnx
 
 from tests.checkpointing.checkpoints import State
-from tests.model.helpers import logits, small_config, spread_model, with_position
+from tests.model.helpers import logits, save_folder, small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import CheckpointConfig, Config, DataConfig
 from tupe_jax.data.builtin import documents
-from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.loading import load
 from tupe_jax.inference.model_card import pretraining_command
-from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
-from tupe_jax.model.params import arrays_of
+from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 
 ROOT = Path(__file__).parents[2]
@@ -77,12 +76,12 @@ def released(workdir, tmp_path_factory):
 
 
 def assert_same_numbers(one, other):
-    one, other = load_pretrained(one), load_pretrained(other)
-    ours, theirs = arrays_of(one.model()), arrays_of(other.model())
+    one, other = load(one), load(other)
+    ours, theirs = one.params, other.params
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
-    np.testing.assert_array_equal(logits(one.model(), TOKENS), logits(other.model(), TOKENS))
-    assert one.vocabulary_file == other.vocabulary_file
+    np.testing.assert_array_equal(logits(one.module, TOKENS), logits(other.module, TOKENS))
+    assert one.tokenizer.content == other.tokenizer.content
 
 
 def test_an_exported_model_gives_the_same_numbers_and_so_does_its_export(
@@ -120,7 +119,7 @@ for name in ("orbax", "tensorflow", "seqio", "tensorflow_datasets", "grain", "to
 import numpy as np, tupe_jax
 model = tupe_jax.load({str(exported)!r})
 assert len(model.fill_mask("the dog [MASK]", top_k=3).guesses[0]) == 3
-from tests.model.helpers import logits
+from tests.model.helpers import save_folder, logits
 np.save({str(tmp_path / "logits.npy")!r}, logits(model.module, np.array({TOKENS.tolist()})))
 """
     done = subprocess.run(
@@ -131,7 +130,7 @@ np.save({str(tmp_path / "logits.npy")!r}, logits(model.module, np.array({TOKENS.
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    here = logits(load_pretrained(exported).model(), TOKENS)
+    here = logits(load(exported).module, TOKENS)
     np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), here)
 
 
@@ -174,17 +173,19 @@ def test_a_config_of_another_version_has_no_command():
 
 def test_the_card_of_a_fine_tuned_model_tells_its_task_and_scores(vocabulary, tmp_path, capsys):
     trial = {"learning_rate": 0.1, "seed": 3, "epoch": 1.5, "scores": {"dev": {"accuracy": 0.75}}}
-    facts = Facts(heads={"cola": HeadFacts(("bad", "good"), texts=1, length=20, trial=trial)})
+    metadata = ModelMetadata(
+        heads={"cola": HeadMetadata(("bad", "good"), texts=1, length=20, trial=trial)}
+    )
     model = spread_model(small_config("tupe_a", vocab_size=PIECES, num_layers=1), heads={"cola": 2})
-    save_folder(model, tmp_path / "m", vocabulary, facts)
+    save_folder(model, tmp_path / "m", vocabulary, metadata)
     run("export", tmp_path / "m", tmp_path / "out")
     card = (tmp_path / "out/README.md").read_text()
     for line in ("## Fine-tuning: cola", "| answers | bad, good |", "| dev accuracy | 0.75 |"):
         assert line in card.splitlines()
-    assert load_pretrained(tmp_path / "out").heads == facts.heads
+    assert load(tmp_path / "out").metadata == metadata
     assert "not in" not in capsys.readouterr().out
     run("export", tmp_path / "m", tmp_path / "released", "--format=fairseq")
-    lost = "not in checkpoint.pt: classes, scale of scores and longest row of cola\n"
+    lost = "not in checkpoint.pt: classes, score scale and input length of cola\n"
     assert capsys.readouterr().out.endswith(lost)
 
 
@@ -218,5 +219,5 @@ def test_a_vocabulary_of_another_size_is_not_imported(released, tmp_path, capsys
     arguments = ["import-fairseq", str(released / "checkpoint.pt"), str(tmp_path / "out")]
     code = cli.main([*arguments, f"--vocabulary={other}"])
     assert code == cli.USER_ERROR_EXIT_CODE
-    assert f"299 pieces, but the model has {PIECES + 3}" in capsys.readouterr().err
+    assert f"299 tokens, but the model has {PIECES + 3}" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

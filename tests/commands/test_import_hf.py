@@ -15,19 +15,17 @@ import transformers
 
 import tupe_jax
 from tests.interop.hugging_face import public_encoders as public
-from tests.model.helpers import small_config, spread_model
+from tests.model.helpers import save_folder, small_config, spread_model
 from tests.tokenizers.test_hugging_face import byte_level_bpe
 from tupe_jax import cli
 from tupe_jax.inference.fill_mask import encode_masked, fill_masks
-from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.loading import load
 from tupe_jax.interop.hugging_face import files, importing
-from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.interop.hugging_face.importing import params_from_state_dict
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
-from tupe_jax.interop.model_folder import save_folder
 from tupe_jax.lab.nli_pairs import builtin_pairs
 from tupe_jax.lab.nli_probes import probe_inference
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
-from tupe_jax.model.params import arrays_of
 from tupe_jax.utils.errors import UserError
 
 PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "the", "boat"]
@@ -45,20 +43,20 @@ def downloaded(tmp_path_factory):
 def test_a_folder_is_loaded_as_it_is_and_after_import(downloaded, tmp_path, capsys):
     assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
     said = capsys.readouterr().out
-    assert "bert, 2 layers, 32 wide, 4 heads, 60 pieces" in said
+    assert "bert, 2 layers, 32 wide, 4 heads, 60 tokens" in said
     assert "left out: cls.seq_relationship.weight" in said
     card = (tmp_path / "ours/README.md").read_text()
     assert card.startswith("# ours\n")
     assert "It was imported from bert, a model of type bert." in card
     assert "tupe_jax.load('ours')\nmodel.fill_mask(\"a text" in card
-    direct, imported = load_pretrained(downloaded), load_pretrained(tmp_path / "ours")
+    direct, imported = load(downloaded), load(tmp_path / "ours")
     assert direct.config == imported.config
     assert direct.fingerprint == imported.fingerprint
     for pretrained in (direct, imported):
-        assert pretrained.vocabulary.encode("The boat ab") == [7, 8, 5, 6]
-        assert pretrained.vocabulary.special.sep_id == public.SEP == pretrained.config.sep_id
-        assert list(pretrained.vocabulary.ordinary_ids) == [5, 6, 7, 8]
-        assert pretrained.vocabulary.decode([8]) == "boat"
+        assert pretrained.tokenizer.encode("The boat ab") == [7, 8, 5, 6]
+        assert pretrained.tokenizer.special.sep_id == public.SEP == pretrained.config.sep_id
+        assert list(pretrained.tokenizer.ordinary_ids) == [5, 6, 7, 8]
+        assert pretrained.tokenizer.decode([8]) == "boat"
 
 
 def test_a_torch_file_holds_the_same(downloaded, tmp_path):
@@ -66,7 +64,7 @@ def test_a_torch_file_holds_the_same(downloaded, tmp_path):
     (tmp_path / "old/model.safetensors").unlink()
     content = {**public.theirs("bert").state_dict(), "config": {"hidden_size": 32}}
     torch.save(content, tmp_path / "old/pytorch_model.bin")
-    assert load_pretrained(tmp_path / "old").fingerprint == load_pretrained(downloaded).fingerprint
+    assert load(tmp_path / "old").fingerprint == load(downloaded).fingerprint
 
 
 BUFFERS = ["embeddings.position_ids", "embeddings.token_type_ids"]
@@ -95,11 +93,11 @@ def test_what_public_files_have_beside_the_model_is_left_out_and_told(kind, monk
     state = {**own, **{name: np.zeros((24, 32), np.float32) for name in beside}}
     monkeypatch.setattr(files, "require_config", lambda _: model.config.to_dict())
     monkeypatch.setattr(files, "read_arrays", lambda _: state)
-    vocabulary = SimpleNamespace(special=SimpleNamespace(sep_id=public.SEP), content=b"")
-    monkeypatch.setattr(importing, "read_tokenizer", lambda *_: vocabulary)
-    imported = importing.from_folder(Path("downloaded"))
-    assert set(beside) <= set(imported.left_out)
-    others = set(imported.left_out) - set(beside)
+    tokenizer = SimpleNamespace(special=SimpleNamespace(sep_id=public.SEP))
+    monkeypatch.setattr(importing, "read_tokenizer", lambda *_: tokenizer)
+    _, _, _, unused = importing.read_folder(Path("downloaded"))
+    assert set(beside) <= set(unused)
+    others = set(unused) - set(beside)
     assert all(name.startswith(("cls.seq", "sop_cl", "lm_loss")) for name in others), others
 
 
@@ -113,12 +111,12 @@ def test_the_pooler_of_public_files_is_used(kind, prefix):
         f"{prefix}{name}.weight": np.ones((32, 32), np.float32),
         f"{prefix}{name}.bias": np.ones(32, np.float32),
     }
-    pooled = from_state_dict(model.config.to_dict(), state, sep_id=3)
-    assert (arrays_of(pooled)["pooler", "dense", "kernel"] == 1).all()
+    _, params = params_from_state_dict(model.config.to_dict(), state, sep_id=3)
+    assert (params["pooler", "dense", "kernel"] == 1).all()
 
 
 def test_what_is_left_out_of_a_folder_that_is_used_as_it_is_is_told_in_a_line(downloaded, capsys):
-    load_pretrained(downloaded)
+    load(downloaded)
     assert capsys.readouterr().err == (
         f"{downloaded}: left out cls.seq_relationship.bias, cls.seq_relationship.weight\n"
     )
@@ -131,7 +129,7 @@ SIZES_THAT_DO_NOT_FIT = [
         "deberta-v3",
         {},
         {"deberta.encoder.LayerNorm.weight": np.ones(16)},
-        "encoder.LayerNorm.weight has shape [16]; the model's sizes ask for [32]",
+        "encoder.LayerNorm.weight has shape [16]; the model's sizes require [32]",
     ),
     ("bert", {}, {"bert.pooler.dense.bias": np.ones(16)}, "pooler.dense.bias has shape [16]"),
 ]
@@ -142,7 +140,7 @@ def test_an_array_that_does_not_fit_the_sizes_is_named(kind, changes, arrays, wo
     model = public.theirs(kind)
     config, state = model.config.to_dict(), public.arrays(model)
     with pytest.raises(UserError, match=rf"^config\.json: .*{re.escape(words)}"):
-        from_state_dict({**config, **changes}, {**state, **arrays}, sep_id=3)
+        params_from_state_dict({**config, **changes}, {**state, **arrays}, sep_id=3)
 
 
 @pytest.mark.parametrize("bias", ["q_bias", "v_bias"])
@@ -150,23 +148,24 @@ def test_a_bias_of_deberta_s_is_not_made_up(bias):
     model = public.theirs("deberta")
     state = {n: a for n, a in public.arrays(model).items() if not n.endswith(bias)}
     with pytest.raises(UserError, match=rf"lacks encoder\.layer\.0\.attention\.self\.{bias}"):
-        from_state_dict(model.config.to_dict(), state, sep_id=3)
+        params_from_state_dict(model.config.to_dict(), state, sep_id=3)
 
 
 def test_word_vectors_may_stand_under_the_name_of_what_they_are_tied_to():
     model = public.theirs("roberta")
     config, state = model.config.to_dict(), public.arrays(model)
-    whole = arrays_of(from_state_dict(config, state, sep_id=3))
+    _, whole = params_from_state_dict(config, state, sep_id=3)
     del state["roberta.embeddings.word_embeddings.weight"]
     assert "lm_head.decoder.weight" in state
-    for path, array in arrays_of(from_state_dict(config, state, sep_id=3)).items():
+    _, params = params_from_state_dict(config, state, sep_id=3)
+    for path, array in params.items():
         np.testing.assert_array_equal(array, whole[path])
 
 
 def test_one_call_loads_either(downloaded, tmp_path):
     assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
     for folder in (downloaded, tmp_path / "ours"):
-        assert tupe_jax.load(folder).vocabulary.encode("The boat") == [7, 8]
+        assert tupe_jax.load(folder).tokenizer.encode("The boat") == [7, 8]
 
 
 def test_an_imported_bert_goes_back(downloaded, tmp_path, monkeypatch):
@@ -179,7 +178,7 @@ def test_an_imported_bert_goes_back(downloaded, tmp_path, monkeypatch):
         "tokenizer.json",
         "tokenizer_config.json",
     ]
-    assert load_pretrained(out).fingerprint == load_pretrained(downloaded).fingerprint
+    assert load(out).fingerprint == load(downloaded).fingerprint
     assert transformers.BertTokenizer.from_pretrained(out).tokenize("The boat") == ["the", "boat"]
     (_, shown, *_) = (out / "README.md").read_text().split("```")
     monkeypatch.chdir(tmp_path)
@@ -198,20 +197,20 @@ def test_a_cased_tokenizer_is_cased_there_and_back(downloaded, tmp_path):
     assert cli.main(["export", str(cased), str(out), "--format=hf"]) == 0
     text = "The the é x漢 Ä [MASK]"
     expected = [9, 7, 10, 11, 0, 4]
-    assert load_pretrained(cased).vocabulary.encode(text) == expected
+    assert load(cased).tokenizer.encode(text) == expected
     for kind in (transformers.BertTokenizer, transformers.AutoTokenizer):
         theirs = kind.from_pretrained(out)
         assert theirs.encode(text, add_special_tokens=False) == expected
         assert theirs.unk_token == "[U]"
-    assert load_pretrained(out).vocabulary.content == load_pretrained(cased).vocabulary.content
+    assert load(out).tokenizer.content == load(cased).tokenizer.content
 
 
 def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
     other = tmp_path / "other"
     save_folder(
-        spread_model(load_pretrained(downloaded).config),
+        spread_model(load(downloaded).config),
         other,
-        load_pretrained(downloaded).vocabulary_file,
+        load(downloaded).tokenizer.content,
     )
     arguments = ["--length=9", "--words=3", f"--out={tmp_path / 'out'}"]
     assert cli.main(["analyze", str(downloaded), str(other), *arguments]) == 0
@@ -224,9 +223,9 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
         assert (name, encoding, layers) == (model["name"], "added", "2")
         assert float(symmetry) == round(100 * model["measures"]["symmetry"], 1)
         assert float(locality) == round(100 * model["measures"]["locality"], 1)
-    ours = load_pretrained(downloaded)
-    words = choose_words(ours.vocabulary.ordinary_ids, 3)
-    expected = attention_among_identical_words(ours.model(), 9, words).measures_of_mean()
+    ours = load(downloaded)
+    words = choose_words(ours.tokenizer.ordinary_ids, 3)
+    expected = attention_among_identical_words(ours.module, 9, words).measures_of_mean()
     assert found["models"][0]["measures"] == expected
     assert found["models"][1]["measures"] != expected
 
@@ -243,33 +242,33 @@ def test_fine_tuned_on_inference_it_begins_where_it_is_and_is_probed(downloaded,
     card = (tmp_path / "lr1e-09-seed3/model/README.md").read_text()
     assert f"```bash\n{command}\n```" in card
     assert "It was imported from bert, a model of type bert." in card
-    tuned, imported = load_pretrained(tmp_path), load_pretrained(downloaded)
+    tuned, imported = load(tmp_path), load(downloaded)
     assert tuned.classification_heads == {"builtin_nli": 3}
-    assert tuned.vocabulary.encode("The boat") == [7, 8]
+    assert tuned.tokenizer.encode("The boat") == [7, 8]
     for path, array in imported.params.items():
         np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
-    probes = probe_inference(tuned.model(), tuned.vocabulary, builtin_pairs("test", 40), length=24)
+    probes = probe_inference(tuned.module, tuned.tokenizer, builtin_pairs("test", 40), length=24)
     assert {"Shuffle-3", "Random"} <= {result.name for result in probes.results}
 
 
 def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UserError, match=r"pip install 'tupe_jax\[hugging-face\]'"):
-        load_pretrained(downloaded)
+        load(downloaded)
 
 
 def test_masks_are_filled_by_an_imported_model(downloaded):
-    pretrained = load_pretrained(downloaded)
-    vocabulary = pretrained.vocabulary
-    assert encode_masked(vocabulary, "the [MASK] boat") == [7, 4, 8]
-    (filled,) = fill_masks(pretrained.model(), vocabulary, ["the [MASK]"], top_k=9)
+    pretrained = load(downloaded)
+    tokenizer = pretrained.tokenizer
+    assert encode_masked(tokenizer, "the [MASK] boat") == [7, 4, 8]
+    (filled,) = fill_masks(pretrained.module, tokenizer, ["the [MASK]"], top_k=9)
     guesses = {(guess.piece, guess.starts_word) for guess in filled.guesses[0]}
     assert guesses == {("a", True), ("b", False), ("the", True), ("boat", True)}
 
 
 def test_a_piece_of_a_word_is_one_even_where_no_word_is_before_it(downloaded):
-    pretrained = load_pretrained(downloaded)
-    (filled,) = fill_masks(pretrained.model(), pretrained.vocabulary, ["[MASK] boat"], top_k=9)
+    pretrained = load(downloaded)
+    (filled,) = fill_masks(pretrained.module, pretrained.tokenizer, ["[MASK] boat"], top_k=9)
     assert {str(g).split()[0] for g in filled.guesses[0]} == {"a", "##b", "the", "boat"}
 
 
@@ -302,8 +301,8 @@ def test_byte_level_guesses_are_words_as_they_are_written(tmp_path):
 
 def test_a_vocabulary_is_searched_once_for_its_ordinary_pieces(downloaded):
     """It takes a sixth of a second for 50,000, and each [MASK] asks."""
-    vocabulary = load_pretrained(downloaded).vocabulary
-    assert vocabulary.ordinary_ids is vocabulary.ordinary_ids
+    tokenizer = load(downloaded).tokenizer
+    assert tokenizer.ordinary_ids is tokenizer.ordinary_ids
 
 
 def test_names_of_before_2019_are_understood():
@@ -315,9 +314,9 @@ def test_names_of_before_2019_are_understood():
         for name, array in public.arrays(model).items()
     }
     assert sum("gamma" in name for name in state) == 6
-    new = from_state_dict(model.config.to_dict(), public.arrays(model), sep_id=3)
-    old = from_state_dict(model.config.to_dict(), state, sep_id=3)
-    for ours, others in zip(arrays_of(new).values(), arrays_of(old).values(), strict=True):
+    _, new = params_from_state_dict(model.config.to_dict(), public.arrays(model), sep_id=3)
+    _, old = params_from_state_dict(model.config.to_dict(), state, sep_id=3)
+    for ours, others in zip(new.values(), old.values(), strict=True):
         np.testing.assert_array_equal(ours, others)
 
 
@@ -332,10 +331,10 @@ def test_names_of_before_2019_are_understood():
         ({"num_attention_heads": "four"}, "num_attention_heads='four' should be a whole number"),
         ({"hidden_act": ["gelu"]}, r"hidden_act=\['gelu'\] should be a text"),
         ({"layer_norm_eps": "tiny"}, "layer_norm_eps='tiny' should be a number"),
-        ({"intermediate_size": 50}, r"has shape \[48, 32\]; .* ask for \[50, 32\]"),
+        ({"intermediate_size": 50}, r"has shape \[48, 32\]; .* require \[50, 32\]"),
         ({"num_hidden_layers": 3}, "lacks encoder.layer.2.attention.output.LayerNorm.bias"),
-        ({"vocab_size": 8}, "tokenizer has 9 pieces, but the model 8"),
-        ({"pad_token_id": 0}, r"pads with token 0, but \[PAD\] is 1"),
+        ({"vocab_size": 8}, "tokenizer has 9 tokens, but the model 8"),
+        ({"pad_token_id": 0}, r"pads with token 0, but \[PAD\] is token 1"),
     ],
 )
 def test_what_cannot_be_followed_is_named(downloaded, tmp_path, changes, words):
@@ -343,13 +342,13 @@ def test_what_cannot_be_followed_is_named(downloaded, tmp_path, changes, words):
     config = json.loads((downloaded / "config.json").read_text())
     (tmp_path / "odd/config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(UserError, match=words):
-        load_pretrained(tmp_path / "odd")
+        load(tmp_path / "odd")
 
 
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("tokenizer_config.json", ["a"], "tokenizer_config.json should hold settings by"),
+        ("tokenizer_config.json", ["a"], "tokenizer_config.json should be a JSON object"),
         ("tokenizer_config.json", {"do_lower_case": "no"}, "'no' should be true or false"),
         ("model.safetensors.index.json", {"weight_map": 3}, "index.json has no weight_map"),
         ("model.safetensors.index.json", {"weight_map": {"a": 1}}, "index.json has no weight_map"),
@@ -361,7 +360,7 @@ def test_files_beside_it_that_hold_something_else_are_named(
     shutil.copytree(downloaded, tmp_path / "odd")
     (tmp_path / "odd" / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=words):
-        load_pretrained(tmp_path / "odd")
+        load(tmp_path / "odd")
 
 
 def test_what_is_no_model_of_theirs_is_said_before_anything_is_written(
@@ -379,13 +378,13 @@ def test_what_is_no_model_of_theirs_is_said_before_anything_is_written(
     config.write_text("{")
     assert "config.json cannot be read: Expecting property name" in told(tmp_path)
     config.write_text('{"hidden_size": 3}')
-    assert "config.json names no model_type" in told(tmp_path)
+    assert "config.json has no model_type" in told(tmp_path)
     config.write_text('{"model": {}, "classification_heads": {}}')
-    assert "is a model folder of ours already" in told(tmp_path)
+    assert "is a tupe_jax model folder already" in told(tmp_path)
     shutil.copytree(downloaded, tmp_path / "other_pad")
     settings = json.loads((downloaded / "config.json").read_text())
     (tmp_path / "other_pad/config.json").write_text(json.dumps({**settings, "pad_token_id": 0}))
-    assert "pads with token 0, but [PAD] is 1" in told(tmp_path / "other_pad")
+    assert "pads with token 0, but [PAD] is token 1" in told(tmp_path / "other_pad")
 
 
 def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):
@@ -393,18 +392,18 @@ def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):
     weights = tmp_path / "odd/model.safetensors"
     arrays = safetensors.numpy.load_file(weights)
     safetensors.numpy.save_file({**arrays, "bert.adapter.weight": np.zeros(3)}, weights)
-    with pytest.raises(UserError, match=r"/odd/config\.json: .*do not know, adapter\.weight"):
-        load_pretrained(tmp_path / "odd")
+    with pytest.raises(UserError, match=r"/odd/config\.json: .*unknown array, adapter\.weight"):
+        load(tmp_path / "odd")
     untied = arrays["bert.embeddings.word_embeddings.weight"] + 1
     safetensors.numpy.save_file({**arrays, "cls.predictions.decoder.weight": untied}, weights)
     with pytest.raises(UserError, match=r"/odd/config\.json: .*decoder\.weight differs from emb"):
-        load_pretrained(tmp_path / "odd")
+        load(tmp_path / "odd")
     weights.write_bytes(weights.read_bytes()[:99])
     with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
-        load_pretrained(tmp_path / "odd")
+        load(tmp_path / "odd")
     weights.unlink()
     with pytest.raises(UserError, match=r"no weights: neither model\.safetensors nor pytorch"):
-        load_pretrained(tmp_path / "odd")
+        load(tmp_path / "odd")
     (tmp_path / "odd/vocab.txt").unlink()
     with pytest.raises(UserError, match=r"has no tokenizer: none of tokenizer\.json, vocab\.txt"):
-        load_pretrained(tmp_path / "odd")
+        load(tmp_path / "odd")

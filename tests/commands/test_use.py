@@ -8,9 +8,9 @@ import pytest
 
 import tupe_jax
 from tests.inference.small_language import PIECES, sentences
-from tests.model.helpers import small_config, spread_model, with_position
+from tests.model.helpers import save_folder, small_config, spread_model, with_position
 from tupe_jax import cli
-from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
+from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 
 TEXTS = ["the dog sees the cat.", "a girl is quiet."]
@@ -67,9 +67,9 @@ def test_scores_stand_before_their_texts(model, trained_model, capsys):
 
 def test_a_fine_tuned_model_answers(model, trained_model, tmp_path, capsys):
     tuned = spread_model(model.config, heads={"same": 2})
-    facts = Facts(heads={"same": HeadFacts(("no", "yes"), texts=2, length=32)})
+    metadata = ModelMetadata(heads={"same": HeadMetadata(("no", "yes"), texts=2, length=32)})
     vocabulary = (trained_model / "vocabulary.model").read_bytes()
-    save_folder(tuned, tmp_path / "m", vocabulary, facts)
+    save_folder(tuned, tmp_path / "m", vocabulary, metadata)
     answer = tupe_jax.load(tmp_path / "m").predict(tuple(TEXTS))
     assert "d\u00e9j\u00e0" in said(
         capsys, "predict", tmp_path / "m", "d\u00e9j\u00e0\ta", "--json"

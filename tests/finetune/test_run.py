@@ -22,7 +22,7 @@ from tupe_jax.finetune.trial import (
     trials_of,
     write_result,
 )
-from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.loading import load
 from tupe_jax.utils.errors import UserError
 
 
@@ -88,7 +88,7 @@ def test_the_kept_model_is_that_of_the_best_evaluation(finished, task):
 def test_the_kept_model_knows_what_it_was_trained_for(finished, task):
     workdir, results = finished
     for result in results:
-        facts = load_pretrained(workdir / result.trial.name).heads[task.name]
+        facts = load(workdir / result.trial.name).heads[task.name]
         assert (facts.classes, facts.texts, facts.length) == (task.classes, 1, CONFIG.length)
         assert facts.trial["learning_rate"] == result.trial.learning_rate
         assert facts.trial["scores"] == result.best.scores
@@ -153,8 +153,8 @@ def test_from_scratch_nothing_is_taken_from_the_checkpoint(finished, model_folde
     scratch = dataclasses.replace(CONFIG, from_scratch=True)
     [result] = tune(model_folder, task, tmp_path, [ONE], config=scratch)
     assert result.evaluations[0].train_loss != finished[1][0].evaluations[0].train_loss
-    words = load_pretrained(tmp_path).params["encoder", "word_embedding"]
-    pretrained = load_pretrained(model_folder).params["encoder", "word_embedding"]
+    words = load(tmp_path).params["encoder", "word_embedding"]
+    pretrained = load(model_folder).params["encoder", "word_embedding"]
     assert abs(np.corrcoef(words.ravel(), pretrained.ravel())[0, 1]) < 0.1
 
 

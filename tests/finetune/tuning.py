@@ -2,7 +2,7 @@
 
 from flax import nnx
 
-from tests.model.helpers import small_config, with_position
+from tests.model.helpers import save_folder, small_config, with_position
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 from tupe_jax.finetune.config import FinetuneConfig
@@ -10,8 +10,7 @@ from tupe_jax.finetune.data import encode_rows
 from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.finetune.trial import Trial
-from tupe_jax.inference.loading import load_pretrained
-from tupe_jax.interop.model_folder import save_folder
+from tupe_jax.inference.loading import load
 from tupe_jax.model.heads import MaskedLM
 
 PIECES = 300
@@ -51,9 +50,7 @@ class NeverStop:
 
 
 def tune(model_folder, task, workdir, trials=(ONE, TWO), config=CONFIG, stop=None):
-    return finetune(
-        config, load_pretrained(model_folder), task, trials, workdir, stop or NeverStop()
-    )
+    return finetune(config, load(model_folder), task, trials, workdir, stop or NeverStop())
 
 
 def rows_of(examples, vocabulary):

@@ -8,9 +8,9 @@ import numpy as np
 import optax
 from flax import nnx
 
-from tests.model.helpers import small_config, with_position
+from tests.model.helpers import save_folder, small_config, with_position
 from tupe_jax.inference.batching import encode_sentences
-from tupe_jax.interop.model_folder import Facts, save_folder
+from tupe_jax.interop.model_folder import ModelMetadata
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
 from tupe_jax.tokenizers.sentencepiece import MASK_ID, SentencePieceTokenizer, train_sentencepiece
@@ -101,5 +101,7 @@ def make_model_folder(folder):
     file = folder / "v.model"
     file.write_bytes(train_sentencepiece(texts, PIECES))
     model, _ = train(SentencePieceTokenizer.load(file), texts)
-    save_folder(model, folder / "model", file.read_bytes(), Facts(step=STEPS, length=LENGTH))
+    save_folder(
+        model, folder / "model", file.read_bytes(), ModelMetadata(step=STEPS, length=LENGTH)
+    )
     return folder / "model"

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.finetune import tuning
-from tests.model.helpers import small_config, spread_model
+from tests.model.helpers import save_folder, small_config, spread_model
 from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
-from tupe_jax.inference.loading import load_pretrained
-from tupe_jax.interop.model_folder import save_folder
+from tupe_jax.inference.loading import load
 from tupe_jax.model.params import arrays_of
 from tupe_jax.utils.errors import UserError
 
@@ -32,45 +31,45 @@ def saved(model, folder, vocabulary=None):
     return folder
 
 
-def assert_same(pretrained, model):
-    theirs, ours = arrays_of(pretrained.model()), arrays_of(model)
+def assert_same(loaded, model):
+    theirs, ours = arrays_of(loaded.module), arrays_of(model)
     assert theirs.keys() == ours.keys()
     for path in ours:
         np.testing.assert_array_equal(theirs[path], ours[path])
 
 
 def test_a_model_folder_with_its_head_and_vocabulary(model, vocabulary, tmp_path):
-    pretrained = load_pretrained(saved(model, tmp_path / "m", vocabulary))
-    assert_same(pretrained, model)
-    assert pretrained.classification_heads == {"cola": 2}
-    assert pretrained.vocabulary.encode("the boat") == vocabulary.encode("the boat")
+    loaded = load(saved(model, tmp_path / "m", vocabulary))
+    assert_same(loaded, model)
+    assert loaded.classification_heads == {"cola": 2}
+    assert loaded.tokenizer.encode("the boat") == vocabulary.encode("the boat")
 
 
 def test_a_folder_without_vocabulary_needs_one_to_read(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m")
-    bare = load_pretrained(folder)
+    bare = load(folder)
     assert_same(bare, model)
     with pytest.raises(UserError, match=r"m has no vocabulary .* --vocabulary=FILE"):
-        _ = bare.vocabulary
-    assert_same(load_pretrained(folder, vocabulary.path), model)
+        _ = bare.tokenizer
+    assert_same(load(folder, vocabulary.path), model)
 
 
 def test_a_vocabulary_beside_its_own_is_refused(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m", vocabulary)
     with pytest.raises(UserError, match="has its own vocabulary"):
-        load_pretrained(folder, vocabulary.path)
+        load(folder, vocabulary.path)
 
 
 def test_another_vocabulary_is_refused(vocabulary, tmp_path):
     larger = spread_model(dataclasses.replace(tuning.MODEL, vocab_size=301))
-    with pytest.raises(UserError, match="300 pieces, but the model has 301"):
-        load_pretrained(saved(larger, tmp_path / "m", vocabulary))
+    with pytest.raises(UserError, match="300 tokens, but the model has 301"):
+        load(saved(larger, tmp_path / "m", vocabulary))
 
 
 def test_a_model_that_pads_with_another_token_is_refused(vocabulary, tmp_path):
     other = spread_model(small_config(vocab_size=tuning.PIECES, pad_id=1))
-    with pytest.raises(UserError, match=r"pads with token 1, but \[PAD\] is 0"):
-        load_pretrained(saved(other, tmp_path / "m", vocabulary))
+    with pytest.raises(UserError, match=r"pads with token 1, but \[PAD\] is token 0"):
+        load(saved(other, tmp_path / "m", vocabulary))
 
 
 def test_the_only_trial_of_a_fine_tuning_is_found_and_of_several_one_is_to_be_named(
@@ -78,10 +77,10 @@ def test_the_only_trial_of_a_fine_tuning_is_found_and_of_several_one_is_to_be_na
 ):
     folder = saved(model, tmp_path / "lr0.1-seed0" / "model", vocabulary)
     for path in (tmp_path, folder.parent, folder):
-        assert_same(load_pretrained(path), model)
+        assert_same(load(path), model)
     shutil.copytree(folder.parent, tmp_path / "lr0.1-seed1")
     with pytest.raises(UserError, match=r"several .* lr0\.1-seed0, lr0\.1-seed1"):
-        load_pretrained(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -103,23 +102,23 @@ def test_where_no_model_is(name, words, tmp_path):
     if name.endswith(".safetensors"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=words):
-        load_pretrained(tmp_path / name)
+        load(tmp_path / name)
 
 
 def test_an_empty_path_is_not_this_folder():
     with pytest.raises(UserError, match="an empty path"):
-        load_pretrained("")
+        load("")
 
 
 def test_a_path_may_begin_at_home(model, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     saved(model, tmp_path / "m")
-    assert_same(load_pretrained("~/m"), model)
+    assert_same(load("~/m"), model)
 
 
 def test_weights_have_a_fingerprint(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m", vocabulary)
     other = saved(spread_model(tuning.MODEL, seed=1, heads={"cola": 2}), tmp_path / "o", vocabulary)
-    mark = load_pretrained(folder).fingerprint
-    assert mark == load_pretrained(folder).fingerprint != load_pretrained(other).fingerprint
+    mark = load(folder).fingerprint
+    assert mark == load(folder).fingerprint != load(other).fingerprint
     assert json.dumps(mark)

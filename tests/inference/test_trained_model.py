@@ -9,6 +9,7 @@ from tests.inference.small_language import FILLED, LENGTH, NOUNS, STEPS, VERBS
 from tests.model.helpers import (
     hidden_states,
     position_bias,
+    save_folder,
     small_config,
     spread_model,
     with_position,
@@ -18,7 +19,8 @@ from tupe_jax.inference.classify import _outputs
 from tupe_jax.inference.embeddings import _vectors
 from tupe_jax.inference.fill_mask import _log_probability
 from tupe_jax.inference.trained_model import TrainedModel
-from tupe_jax.interop.model_folder import Facts, HeadFacts, save_folder
+from tupe_jax.interop.model_folder import NO_METADATA, HeadMetadata, ModelMetadata
+from tupe_jax.model.params import arrays_of
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID, SentencePieceTokenizer
 
 TEXTS = ["the dog sees the cat.", "two young kings follow the old horse.", "a girl is quiet."]
@@ -29,12 +31,12 @@ def model(model_folder):
     return tupe_jax.load(model_folder)
 
 
-def other_model(model_folder, variant, heads=None, facts=None):
-    """Random weights with the vocabulary of the small language."""
-    vocabulary = SentencePieceTokenizer.load(model_folder / "vocabulary.model")
-    config = small_config(variant, vocab_size=vocabulary.size, num_layers=2)
+def other_model(model_folder, variant, heads=None, metadata=NO_METADATA):
+    """Random weights with the tokenizer of the small language."""
+    tokenizer = SentencePieceTokenizer.load(model_folder / "vocabulary.model")
+    config = small_config(variant, vocab_size=tokenizer.size, num_layers=2)
     module = spread_model(with_position(config, max_length=16), heads=heads)
-    return TrainedModel("other", module, vocabulary, Facts(heads=facts or {}))
+    return TrainedModel("other", module.config, arrays_of(module), tokenizer, metadata)
 
 
 # -------------------------------------------------------------------------- what it has learned
@@ -98,12 +100,12 @@ def test_no_texts_give_no_results(model):
         (lambda m: m.fill_mask("the [MASK]", top_k=None), "top_k=None should be a whole number"),
         (lambda m: m.score("the [MASK] sees"), r"has a \[MASK\]; `fill_mask` guesses it"),
         (lambda m: m.encode(["the", "[MASK]"]), r"\(number 2 of 2\) has a \[MASK\]"),
-        (lambda m: m.encode(b"the dog"), "a text or a list of texts is needed, not bytes"),
+        (lambda m: m.encode(b"the dog"), "a text or a list of texts, not bytes"),
         (lambda m: m.encode(np.array("the dog")), "a text or a list .* not ndarray"),
         (lambda m: m.encode("the dog", pooling=None), "unknown pooling None; known: cls, mean"),
         (lambda m: m.position_bias("8"), "length='8' should be a whole number, not str"),
         (lambda m: m.fill_mask("the dog " * 20 + "[MASK]"), r"of 43 tokens is longer than .*=32"),
-        (lambda m: m.fill_mask(3), "a text or a list of texts is needed, not int"),
+        (lambda m: m.fill_mask(3), "a text or a list of texts, not int"),
         (lambda m: m.encode(["the dog", None]), "not NoneType"),
         (lambda m: m.encode("the dog", pooling="max"), "unknown pooling 'max'.*cls, mean"),
         (lambda m: m.score(["the dog", ""]), r"the text '' \(number 2 of 2\) has no words"),
@@ -127,7 +129,7 @@ def test_a_vector_is_that_of_its_text_whatever_is_beside_it(model, pooling):
     vectors = model.encode(TEXTS, pooling=pooling)
     assert vectors.shape == (3, model.config.hidden_size)
     for text, vector in zip(TEXTS, vectors, strict=True):
-        ids = [CLS_ID, *model.vocabulary.encode(text), SEP_ID]
+        ids = [CLS_ID, *model.tokenizer.encode(text), SEP_ID]
         row = np.pad(ids, (0, 12 - len(ids)))[None]
         hidden = np.asarray(hidden_states(model.module, row)[-1])[0, : len(ids)]
         expected = hidden[0] if pooling == "cls" else hidden[1:-1].mean(0)
@@ -202,7 +204,7 @@ def test_it_says_what_it_is(model, model_folder):
     assert repr(model) == (
         f"tupe_r from {model_folder}, step {STEPS}\n"
         "  1 layer, 32 wide, 4 heads\n"
-        f"  180 pieces, texts of up to 32 tokens (rows of {LENGTH} in pre-training)"
+        f"  180 tokens, texts of up to 32 tokens (pre-trained on sequences of {LENGTH})"
     )
 
 
@@ -213,11 +215,11 @@ def test_it_says_what_it_is(model, model_folder):
 def tuned(model_folder):
     """A class for a text, and a score for a pair; their padding counts (`attenuated`)."""
     heads = {"kind": 3, "near": 1}
-    facts = {
-        "kind": HeadFacts(("low", "middle", "high"), texts=1, length=12),
-        "near": HeadFacts(score_scale=5.0, texts=2, length=14),
+    metadata = {
+        "kind": HeadMetadata(("low", "middle", "high"), texts=1, length=12),
+        "near": HeadMetadata(score_scale=5.0, texts=2, length=14),
     }
-    return other_model(model_folder, "attenuated", heads, facts)
+    return other_model(model_folder, "attenuated", heads, ModelMetadata(heads=metadata))
 
 
 @nnx.jit(static_argnames="head")
@@ -233,7 +235,7 @@ def outputs(model, ids, length, head):
 def test_a_class_has_its_name_and_all_probabilities(tuned):
     answers = tuned.predict(TEXTS, head="kind")
     for text, answer in zip(TEXTS, answers, strict=True):
-        ids = [CLS_ID, *tuned.vocabulary.encode(text), SEP_ID]
+        ids = [CLS_ID, *tuned.tokenizer.encode(text), SEP_ID]
         expected = np.exp(outputs(tuned, ids, 12, "kind"))
         np.testing.assert_allclose(
             list(answer.probabilities.values()), expected / expected.sum(), rtol=1e-4
@@ -247,7 +249,7 @@ def test_a_class_has_its_name_and_all_probabilities(tuned):
 
 def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
     score = tuned.predict((TEXTS[1], TEXTS[1]), head="near")
-    pieces = tuned.vocabulary.encode(TEXTS[1])
+    pieces = tuned.tokenizer.encode(TEXTS[1])
     assert 2 * len(pieces) > 10
     ids = [CLS_ID, *pieces[:5], SEP_ID, SEP_ID, *pieces[:5], SEP_ID]
     assert score == pytest.approx(5 * outputs(tuned, ids, 14, "near")[0], rel=1e-4)
@@ -259,14 +261,14 @@ def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
 @pytest.mark.parametrize(
     ("texts", "head", "words"),
     [
-        ("a dog", None, "say which head=... is to answer: kind, near"),
+        ("a dog", None, "set head to one of kind, near"),
         ("a dog", "kinds", "unknown head 'kinds'.*did you mean 'kind'"),
-        ("a dog", "near", "near judges a pair of texts"),
-        (("a dog", "a cat"), "kind", "kind judges a text"),
-        (["a dog", 7], "kind", "kind judges a text; 7 is not"),
-        (7, "kind", "kind judges a text; 7 is not"),
-        (b"a dog", "kind", "kind judges a text; b'a dog' is not"),
-        (("a dog", 7), "near", r"in the shell with a tab between them; \('a dog', 7\) is not"),
+        ("a dog", "near", "near expects a pair of texts"),
+        (("a dog", "a cat"), "kind", "kind expects a text"),
+        (["a dog", 7], "kind", "kind expects a text; got 7"),
+        (7, "kind", "kind expects a text; got 7"),
+        (b"a dog", "kind", "kind expects a text; got b'a dog'"),
+        (("a dog", 7), "near", r"in the shell with a tab between them; got \('a dog', 7\)"),
         ([("a dog", "a cat"), ("a dog", "")], "near", r"'\) \(number 2 of 2\) has no words"),
         ("the [MASK]", "kind", r"'the \[MASK\]' has a \[MASK\]"),
     ],
@@ -276,6 +278,6 @@ def test_wrong_questions_to_a_head_are_told(tuned, texts, head, words):
         tuned.predict(texts, head)
 
 
-def test_a_head_that_came_without_facts_answers_with_numbers(model_folder):
+def test_a_head_without_metadata_numbers_its_classes(model_folder):
     unknown = other_model(model_folder, "bert_a", heads={"two": 2})
     assert unknown.predict("a dog").label in ("0", "1")

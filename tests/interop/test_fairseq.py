@@ -22,7 +22,6 @@ from tests.model.helpers import logits, random_tokens, small_config, spread_mode
 from tupe_jax import cli
 from tupe_jax.interop import fairseq
 from tupe_jax.interop.checkpoint_file import read_checkpoint
-from tupe_jax.interop.model_folder import load_folder
 from tupe_jax.utils.errors import UserError
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -90,7 +89,7 @@ def test_half_precision_is_read_exactly():
         (lambda s: s.pop(f"{PREFIX}.layers.1.fc1.bias"), ["lacks", "layers.1.fc1.bias"]),
         (
             lambda s: s.update({"decoder.extra": np.zeros(3, np.float32)}),
-            ["do not know", "decoder.extra"],
+            ["unknown array", "decoder.extra"],
         ),
         (
             lambda s: s.update({f"{PREFIX}.layers.1.fc1.bias": np.zeros(63, np.float32)}),
@@ -180,14 +179,14 @@ def test_a_real_pt_file(tmp_path, capsys):
     path = torch_checkpoint(tmp_path / "checkpoint.pt", **settings)
     assert cli.main(["import-fairseq", str(path), str(tmp_path / "out")]) == 0
     assert "TUPE-R, 2 layers, 32 wide, 4 heads" in capsys.readouterr().out
-    assert_same_state(fairseq.to_state_dict(load_folder(tmp_path / "out")), golden_state())
+    assert_same_state(fairseq.to_state_dict(tupe_jax.load(tmp_path / "out").module), golden_state())
     assert json.loads((tmp_path / "out/config.json").read_text())["model"]["num_heads"] == 4
 
 
 def test_an_npz_file(tmp_path):
     out = tmp_path / "deep/out"
     assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0
-    assert_same_state(fairseq.to_state_dict(load_folder(out)), golden_state())
+    assert_same_state(fairseq.to_state_dict(tupe_jax.load(out).module), golden_state())
 
 
 def test_without_a_vocabulary_positions_are_seen_and_weights_go_on(tmp_path, capsys):
@@ -251,9 +250,9 @@ def test_wrong_use_of_the_command_is_one_line(tmp_path, capsys):
     assert "no file" in user_error(capsys, tmp_path / "nothing.pt", out)
     assert "is a folder" in user_error(capsys, tmp_path, out)
     assert "num_heads=0" in user_error(capsys, path, out, "--num_heads=0")
-    assert "cannot make" in user_error(capsys, path, path / "below", "--num_heads=4")
+    assert "cannot create" in user_error(capsys, path, path / "below", "--num_heads=4")
     torch.save({"model": [1, 2]}, tmp_path / "list.pt")
-    assert "holds no arrays by their names" in user_error(capsys, tmp_path / "list.pt", out)
+    assert "has no state dict" in user_error(capsys, tmp_path / "list.pt", out)
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(path.read_bytes()[:1000])
     assert "damaged.pt is not a PyTorch checkpoint" in user_error(capsys, damaged, out)
@@ -278,7 +277,7 @@ class Attack:
 def test_code_in_a_checkpoint_is_not_run(tmp_path, capsys):
     torch.save({"model": {}, "args": Attack(tmp_path / "ran")}, tmp_path / "evil.pt")
     message = user_error(capsys, tmp_path / "evil.pt", tmp_path / "out")
-    assert "it wants to run posix.mkdir, which is not allowed" in message
+    assert "posix.mkdir, which is not allowed" in message
     assert not (tmp_path / "ran").exists()
 
 

@@ -13,13 +13,20 @@ import numpy as np
 import pytest
 import torch
 
+import tupe_jax
 from tests.interop.test_fairseq import GOLDEN, assert_same_state, golden_state
-from tests.model.helpers import hidden_states, logits, small_config, spread_model, with_position
+from tests.model.helpers import (
+    hidden_states,
+    logits,
+    save_folder,
+    small_config,
+    spread_model,
+    with_position,
+)
 from tupe_jax import cli
 from tupe_jax.data.builtin import documents
 from tupe_jax.interop import fairseq, official_tokens
 from tupe_jax.interop.checkpoint_file import read_checkpoint, write_checkpoint
-from tupe_jax.interop.model_folder import load_folder, save_folder
 from tupe_jax.model.params import arrays_of
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
@@ -147,9 +154,9 @@ def test_our_token_ids_come_back_bit_for_bit(exported, tokenizer, tmp_path):
     model, folder = exported
     file = folder / "checkpoint.pt"
     run("import-fairseq", file, tmp_path / "ours", f"--vocabulary={tokenizer.path}")
-    back = load_folder(tmp_path / "ours")
+    back = tupe_jax.load(tmp_path / "ours")
     assert back.config == dataclasses.replace(model.config, dtype=back.config.dtype)
-    ours, theirs = arrays_of(model), arrays_of(back)
+    ours, theirs = arrays_of(model), back.params
     assert ours.keys() == theirs.keys()
     for path in ours:
         np.testing.assert_array_equal(theirs[path], ours[path])
@@ -168,7 +175,7 @@ def test_an_array_of_another_size_is_refused_by_name(exported, tokenizer, tmp_pa
 def test_without_the_tokenizer_the_official_ids_stay(exported, tmp_path):
     _, folder = exported
     run("import-fairseq", folder / "checkpoint.pt", tmp_path / "official")
-    assert load_folder(tmp_path / "official").config.pad_id == 1
+    assert tupe_jax.load(tmp_path / "official").config.pad_id == 1
     run("export", tmp_path / "official", tmp_path / "again", "--format=fairseq")
     assert not (tmp_path / "again/dict.txt").exists()
     again = read_checkpoint(tmp_path / "again/checkpoint.pt").state

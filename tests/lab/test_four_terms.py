@@ -43,7 +43,7 @@ def test_each_term_depends_on_what_it_is_named_after():
     assert identical["position-position"] > 5 * identical["word-word"]
     arrays = writable_arrays(model)
     arrays[TABLE][:] = 0
-    no_positions = spread(model_from(model.config, {}, lambda shapes: arrays))
+    no_positions = spread(model_from(model.config, arrays))
     assert no_positions["word-word"] > 0.1
     assert {name for name in TERMS if no_positions[name] == 0} == set(TERMS[1:])
 
@@ -77,7 +77,7 @@ def test_the_flatness_of_mixed_terms_is_a_number():
     # Features 0-3 of a head are made of words, 4-7 of positions.
     arrays[*qkv, "kernel"][:, words, :, :, 4:] = 0
     arrays[*qkv, "kernel"][:, positions, :, :, :4] = 0
-    apart = four_terms(model_from(config, {}, lambda shapes: arrays), TOKENS)
+    apart = four_terms(model_from(config, arrays), TOKENS)
     np.testing.assert_allclose(apart.mixed_share_H, 0, atol=1e-9)
     np.testing.assert_allclose(apart.share_4xH.sum(0), 1, rtol=1e-5)
     assert apart.share_4xH[[0, 3]].min() > 0.05
@@ -91,7 +91,7 @@ def test_what_all_positions_have_in_common_is_no_interaction():
     # Alike in size, so that the LayerNorm's divisor is the same for every word.
     words = arrays["encoder", "word_embedding"]
     words[:] = arrays[TABLE][3] + np.sign(words) * 1e-3
-    terms = four_terms(model_from(model.config, {}, lambda shapes: arrays), TOKENS)
+    terms = four_terms(model_from(model.config, arrays), TOKENS)
     alike = dict(zip(TERMS, terms.interaction_4xH.max(1), strict=True))
     spread = dict(zip(TERMS, terms.spread_4xH.min(1), strict=True))
     assert alike["position-word"] < 0.05 * spread["position-word"]

@@ -13,13 +13,11 @@ import pytest
 from flax import nnx
 
 from tests.lab.conftest import PIECES
-from tests.model.helpers import small_config, spread_model, with_position
+from tests.model.helpers import save_folder, small_config, spread_model, with_position
 from tupe_jax import cli, lab
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
-from tupe_jax.inference.loading import load_pretrained
-from tupe_jax.inference.trained_model import load
-from tupe_jax.interop.model_folder import save_folder
+from tupe_jax.inference.loading import load
 from tupe_jax.model.measurement import full_precision
 
 PRODUCT = re.compile(
@@ -70,7 +68,7 @@ def measure_in_a_study(folder, out):
     config = MeasureConfig(
         length=8, words=2, minimal_pairs=20, probe_task="builtin_nli", probe_pairs=100
     )
-    measure(config, load_pretrained(folder))
+    measure(config, load(folder))
     probe(folder, pairs_to_probe_with(config), LENGTH)
 
 
@@ -79,7 +77,7 @@ def look_in_a_notebook(folder, out):
     model.position_bias(8)
     lab.attention_by_bias(model.module, 8)
     lab.attention_among_identical_words(model.module, 8, [7])
-    lab.four_terms(model.module, lab.text_rows(model.vocabulary, 8))
+    lab.four_terms(model.module, lab.text_rows(model.tokenizer, 8))
 
 
 @pytest.mark.slow
@@ -92,7 +90,7 @@ def test_every_product_of_a_measurement_is_asked_for_in_full(use, folder, progra
 
 
 def test_so_it_is_in_a_program_for_a_tpu(folder):
-    model = load_pretrained(folder).exact_model()
+    model = load(folder).float32_module()
     graph, state = nnx.split(model)
     hidden = jax.jit(lambda state, tokens: nnx.merge(graph, state).encode(tokens))
 
@@ -106,6 +104,6 @@ def test_so_it_is_in_a_program_for_a_tpu(folder):
 
 
 def test_on_a_cpu_it_changes_no_number(folder):
-    model = load_pretrained(folder).exact_model()
+    model = load(folder).float32_module()
     tokens = np.random.default_rng(0).integers(5, PIECES, (4, LENGTH))
     np.testing.assert_array_equal(full_precision(model)(tokens), model(tokens))

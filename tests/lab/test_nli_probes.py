@@ -40,7 +40,7 @@ def undecided_model(variant, vocabulary, pairs):
     outputs = nnx.jit(lambda model, tokens: model.classify(tokens, HEAD))(model, tokens)
     arrays, bias = arrays_of(model), ("classification_heads", HEAD, "output", "bias")
     centred = {**arrays, bias: arrays[bias] - np.asarray(outputs).mean(0)}
-    return model_from(model.config, HEADS, lambda shapes: centred)
+    return model_from(model.config, centred)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import numpy as np
 from flax import nnx
 
 from tupe_jax.config.schema import POSITION_VARIANTS, ModelConfig
-from tupe_jax.model.params import arrays_of, classification_heads_of, model_from
+from tupe_jax.interop.model_folder import NO_METADATA, write_folder
+from tupe_jax.model.params import arrays_of, model_from, param_shapes
 
 VARIANTS = sorted(POSITION_VARIANTS)
 
@@ -27,22 +28,23 @@ def with_position(config, **changes):
 
 def spread_model(config, seed=0, heads=None):
     """A model with weights far wider than at the start, so that no term is negligible."""
+    rng = np.random.default_rng(seed)
+    params = {
+        path: ("scale" in path[-1]) + 0.3 * rng.standard_normal(shape, np.float32)
+        for path, shape in sorted(param_shapes(config, heads or {}).items())
+    }
+    return model_from(config, params)
 
-    def wide(shapes):
-        rng = np.random.default_rng(seed)
-        return {
-            path: ("scale" in path[-1]) + 0.3 * rng.standard_normal(shape, np.float32)
-            for path, shape in sorted(shapes.items())
-        }
 
-    return model_from(config, heads or {}, wide)
+def save_folder(model, folder, tokenizer=None, metadata=NO_METADATA):
+    """Write a module to a model folder, with the content of a tokenizer's file."""
+    params = arrays_of(model)
+    write_folder(folder, model.config, params, tokenizer=tokenizer, metadata=metadata)
 
 
 def reconfigured(model, **changes):
     """The same weights under changed settings."""
-    config = dataclasses.replace(model.config, **changes)
-    arrays = arrays_of(model)
-    return model_from(config, classification_heads_of(model), lambda shapes: arrays)
+    return model_from(dataclasses.replace(model.config, **changes), arrays_of(model))
 
 
 def random_tokens(rows=2, length=13, vocab=50, padded=3, seed=0):

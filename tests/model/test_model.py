@@ -19,7 +19,7 @@ from tests.model.helpers import (
 from tupe_jax.config.schema import MODEL_SIZES, model_config
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.layers import dropout, layer_norm
-from tupe_jax.model.params import model_from
+from tupe_jax.model.params import model_from, param_shapes
 
 
 def parameters(config):
@@ -200,13 +200,11 @@ def test_dropout_keeps_the_mean_and_the_rate():
 
 def test_layers_get_different_dropout():
     config = small_config("none", num_layers=2, dropout=0.5, pre_layer_norm=True)
-
-    def only_ones_from_each_mlp(shapes):
-        ones = {("encoder", "layers", "mlp_out", "bias"), ("encoder", "final_norm", "scale")}
-        return {p: np.full(shape, p in ones, np.float32) for p, shape in shapes.items()}
-
+    ones = {("encoder", "layers", "mlp_out", "bias"), ("encoder", "final_norm", "scale")}
+    shapes = param_shapes(config, {})
+    params = {path: np.full(shape, path in ones, np.float32) for path, shape in shapes.items()}
     # Each layer adds 0 or 2 to every feature: the sum is 0, 2 or 4, never 2 if the noise is shared.
-    model = model_from(config, {}, only_ones_from_each_mlp)
+    model = model_from(config, params)
     row = noisy(model, random_tokens(rows=1, padded=0), 0)[0, 0]
     assert len(np.unique(row.round(4))) == 3
 

@@ -64,7 +64,7 @@ def test_theta_1_is_inert_in_the_output():
     theta_1, table, bin_ = theta_1_places(model.config.position.relative_bins)
     arrays[theta_1][:] = np.linspace(-3, 3, arrays[theta_1].size)
     arrays[table][bin_] += 5
-    changed = model_from(model.config, {}, lambda shapes: arrays)
+    changed = model_from(model.config, arrays)
     assert not np.allclose(position_bias(changed, 5), position_bias(model, 5))
     np.testing.assert_allclose(logits(changed, tokens), logits(model, tokens), atol=2e-5)
 
@@ -74,5 +74,5 @@ def test_theta_2_is_not_inert():
     tokens = random_tokens()
     arrays = {path: array.copy() for path, array in arrays_of(model).items()}
     arrays[("encoder", "positions", "absolute", "table")][0] += np.arange(16)
-    changed = model_from(model.config, {}, lambda shapes: arrays)
+    changed = model_from(model.config, arrays)
     assert np.abs(logits(changed, tokens) - logits(model, tokens)).max() > 1e-2

@@ -87,11 +87,11 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(finish
 def test_a_checkpoint_alone_is_enough_to_use_the_model(finished, tmp_path):
     _, workdir, run = finished
     shutil.copytree(workdir / "checkpoints/12", tmp_path / "12")
-    saved = load_for_use(tmp_path / "12")
-    (tmp_path / "v.model").write_bytes(saved.vocabulary)
+    _, vocabulary, params = load_for_use(tmp_path / "12")
+    (tmp_path / "v.model").write_bytes(vocabulary)
     assert SentencePieceTokenizer.load(tmp_path / "v.model").size == runs.PIECES
     np.testing.assert_array_equal(
-        saved.params[("encoder", "word_embedding")], run.model.encoder.word_embedding[...]
+        params[("encoder", "word_embedding")], run.model.encoder.word_embedding[...]
     )
 
 

@@ -11,7 +11,7 @@ from tupe_jax.finetune.glue.aggregation import Moment, RateScore, task_score
 from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.finetune.trial import Trial, TrialResult, trials_of
-from tupe_jax.inference.loading import Pretrained
+from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.run.preemption import Stop
 
 Tasks = Mapping[str, FinetuneTask]
@@ -40,7 +40,7 @@ class Tuned:
 
 
 def finetune_all(
-    config: AblationConfig, pretrained: Pretrained, tasks: Tasks, folder: Path, stop: Stop
+    config: AblationConfig, pretrained: TrainedModel, tasks: Tasks, folder: Path, stop: Stop
 ) -> dict[str, Tuned] | None:
     """The results by task; None: stopped on request."""
     found = {}

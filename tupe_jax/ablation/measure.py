@@ -6,7 +6,8 @@ from typing import Any
 
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.record import PairScore, ProbeScore
-from tupe_jax.inference.loading import Pretrained, load_pretrained
+from tupe_jax.inference.loading import load
+from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.lab.analysis import fits, look
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 from tupe_jax.lab.nli_pairs import InferencePair, builtin_pairs, snli_pairs
@@ -15,11 +16,11 @@ from tupe_jax.lab.position_attention import attention_among_identical_words, cho
 from tupe_jax.model.heads import MaskedLM
 
 
-def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:
+def measure(config: MeasureConfig, pretrained: TrainedModel) -> dict[str, Any]:
     """Attention by position, its metrics and kinds, and minimal pairs: fields of a `RunRecord`."""
-    model = pretrained.exact_model()
+    model = pretrained.float32_module()
     # Of the two ways the one that all encodings have: only then can they be compared.
-    words = choose_words(pretrained.vocabulary.ordinary_ids, config.words)
+    words = choose_words(pretrained.tokenizer.ordinary_ids, config.words)
     looks = look(attention_among_identical_words(model, config.length, words))
     return {
         "measures": dict(looks.of_mean),
@@ -33,11 +34,13 @@ def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:
     }
 
 
-def _pairs(config: MeasureConfig, pretrained: Pretrained, model: MaskedLM) -> dict[str, PairScore]:
+def _pairs(
+    config: MeasureConfig, pretrained: TrainedModel, model: MaskedLM
+) -> dict[str, PairScore]:
     pairs = [
         pair
         for pair in builtin_minimal_pairs(config.minimal_pairs)
-        if fits(model.config, pretrained.vocabulary, pair.good, pair.bad)
+        if fits(model.config, pretrained.tokenizer, pair.good, pair.bad)
     ]
     if not pairs:
         return {}
@@ -45,7 +48,7 @@ def _pairs(config: MeasureConfig, pretrained: Pretrained, model: MaskedLM) -> di
         name: PairScore(
             found.accuracy.estimate, found.accuracy.low, found.accuracy.high, found.count
         )
-        for name, found in score_pairs(model, pretrained.vocabulary, pairs).items()
+        for name, found in score_pairs(model, pretrained.tokenizer, pairs).items()
     }
 
 
@@ -60,9 +63,8 @@ def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
 
 def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str, ProbeScore]:
     """What a fine-tuned model says of inferences when the order of words is changed."""
-    pretrained = load_pretrained(tuned)
-    model = pretrained.exact_model()
-    found = probe_inference(model, pretrained.vocabulary, pairs, length=length)
+    model = load(tuned)
+    found = probe_inference(model.float32_module(), model.tokenizer, pairs, length=length)
     return {
         result.name: ProbeScore(
             result.changed.estimate,

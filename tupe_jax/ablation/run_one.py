@@ -28,7 +28,7 @@ from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import make_mesh
-from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.loading import load
 from tupe_jax.lab.nli_pairs import InferencePair
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.run.preemption import Stop
@@ -69,7 +69,7 @@ class Performer:
         if record is None or record.diverged or record.is_measured or is_tuning:
             return record
         folder = self.workdir / key.folder
-        pretrained = load_pretrained(folder / PRETRAIN_FOLDER)
+        pretrained = load(folder / PRETRAIN_FOLDER)
         tuned = finetune_all(
             self.config, pretrained, self.tasks, folder / FINETUNE_FOLDER, self.stop
         )

@@ -21,7 +21,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
 from tupe_jax.checkpointing import format as checkpoint_directory
-from tupe_jax.checkpointing.format import Array, DamagedError, Json
+from tupe_jax.checkpointing.format import About, Array, DamagedError, Json
 from tupe_jax.config.schema import CheckpointConfig
 from tupe_jax.utils.errors import UserError, writing_failed
 
@@ -40,17 +40,6 @@ class Restored:
     data: Json
     config: Json
     vocabulary: bytes
-
-
-@dataclass(frozen=True)
-class SavedModel:
-    """All that is needed to use a model; `params` by path, in host memory, averaged if any are."""
-
-    step: int
-    config: Json
-    vocabulary: bytes
-    valid_loss: float | None
-    params: dict[tuple[str, ...], Array]
 
 
 class Checkpoints:
@@ -239,8 +228,14 @@ class _Best:
         return [step == best for step in steps]
 
 
-def load_for_use(path: str | os.PathLike[str]) -> SavedModel:
-    """The model in a checkpoint directory, or the newest in a work directory; changes nothing."""
+def load_for_use(
+    path: str | os.PathLike[str],
+) -> tuple[About, bytes, dict[tuple[str, ...], Array]]:
+    """The metadata, tokenizer file and parameters of a checkpoint, or of a run's newest one.
+
+    The parameters are in host memory, by path; they are the averaged ones if there are any.
+    Nothing on disk is changed.
+    """
     damaged: list[tuple[epath.Path, DamagedError]] = []
     for directory in _checkpoints_at(_absolute(path)):
         try:
@@ -251,7 +246,7 @@ def load_for_use(path: str | os.PathLike[str]) -> SavedModel:
             logger.warning("checkpoint %s is damaged (%s)", directory, damage)
             damaged.append((directory, damage))
             continue
-        return SavedModel(about.step, about.config, vocabulary, about.valid_loss, params)
+        return about, vocabulary, params
     _raise_if_any(damaged)
     raise UserError(
         f"{path} is not a checkpoint, and holds none; nor is it a model folder, which has "

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tupe_jax.data.labelled.blimp_snli import MinimalPair
-    from tupe_jax.inference.loading import Pretrained
+    from tupe_jax.inference.trained_model import TrainedModel
     from tupe_jax.lab.nli_pairs import InferencePair
 
 LONGEST = 128
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.inference.loading import load_pretrained, no_tokenizer
+    from tupe_jax.inference.loading import load
     from tupe_jax.lab.analysis import analyse
     from tupe_jax.lab.analysis_report import write_report
 
@@ -71,24 +71,24 @@ def run(arguments: argparse.Namespace) -> None:
         return _compare(arguments)
     (checkpoint,) = arguments.checkpoint
     pairs = _pairs(arguments)
-    pretrained = load_pretrained(checkpoint, arguments.vocabulary)
-    if pretrained.known_vocabulary is None and (arguments.pairs or arguments.snli):
-        raise no_tokenizer(checkpoint)
-    probe_pairs = _probe_pairs(arguments.snli, pretrained.classification_heads)
+    model = load(checkpoint, arguments.vocabulary)
+    needs_tokenizer = arguments.pairs or arguments.snli
+    tokenizer = model.tokenizer if needs_tokenizer else model.optional_tokenizer
+    probe_pairs = _probe_pairs(arguments.snli, model.classification_heads)
     _make(arguments.out)
     analysis = analyse(
-        pretrained.exact_model(),
-        pretrained.known_vocabulary,
-        ordinary_ids=pretrained.ordinary_ids,
-        length=_usual_length(pretrained) if arguments.length is None else arguments.length,
+        model.float32_module(),
+        tokenizer,
+        ordinary_ids=model.ordinary_ids,
+        length=_usual_length(model) if arguments.length is None else arguments.length,
         words=arguments.words,
         pairs=pairs,
         probe_pairs=probe_pairs,
-        head_lengths={head: facts.length for head, facts in pretrained.heads.items()},
+        head_lengths={name: head.length for name, head in model.metadata.heads.items()},
     )
-    step = "" if pretrained.step is None else f", step {pretrained.step}"
+    at_step = "" if model.metadata.step is None else f", step {model.metadata.step}"
     probed = "" if arguments.snli is None else f", probed with {arguments.snli}"
-    report, *others = write_report(analysis, f"{checkpoint}{step}{probed}", arguments.out)
+    report, *others = write_report(analysis, f"{checkpoint}{at_step}{probed}", arguments.out)
     print(report.read_text(encoding="utf-8"))
     print(f"in {arguments.out}: {', '.join(path.name for path in (report, *others))}")
 
@@ -98,22 +98,22 @@ def _compare(arguments: argparse.Namespace) -> None:
     import dataclasses
     import json
 
-    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.inference.loading import load
     from tupe_jax.lab.comparison import as_table, measure
 
     for name in ("pairs", "snli", "vocabulary"):
         if getattr(arguments, name) is not None:
             raise UserError(f"--{name} is for one model at a time; give one checkpoint")
-    pretrained = {path: load_pretrained(path) for path in arguments.checkpoint}
-    shortest = min(_usual_length(one) for one in pretrained.values())
+    models = {path: load(path) for path in arguments.checkpoint}
+    shortest = min(_usual_length(model) for model in models.values())
     looks = {
         "length": shortest if arguments.length is None else arguments.length,
         "words": arguments.words,
     }
     _make(arguments.out)
     lines = [
-        measure(path, one.exact_model(), one.ordinary_ids, **looks)
-        for path, one in pretrained.items()
+        measure(path, model.float32_module(), model.ordinary_ids, **looks)
+        for path, model in models.items()
     ]
     table = as_table(lines, **looks)
     (arguments.out / "comparison.txt").write_text(table + "\n", encoding="utf-8")
@@ -123,12 +123,12 @@ def _compare(arguments: argparse.Namespace) -> None:
     print(f"in {arguments.out}: comparison.txt, comparison.json")
 
 
-def _usual_length(pretrained: "Pretrained") -> int:
-    """Positions of a row of pre-training without [CLS], as far as there are some."""
+def _usual_length(model: "TrainedModel") -> int:
+    """Positions of a pre-training sequence without [CLS], as far as the model has them."""
     from tupe_jax.model.positions import longest_input
 
-    row = LONGEST + 1 if pretrained.length is None else pretrained.length
-    return int(min(row - 1, LONGEST, longest_input(pretrained.config) - 1))
+    length = model.metadata.length or LONGEST + 1
+    return int(min(length - 1, LONGEST, longest_input(model.config) - 1))
 
 
 def _make(folder: Path) -> None:

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     import numpy as np
 
-    from tupe_jax.inference.trained_model import load
+    from tupe_jax.inference.loading import load
     from tupe_jax.utils.files import atomic_file
 
     vectors_NxD = load(arguments.checkpoint, arguments.vocabulary).encode(texts, arguments.pooling)

@@ -41,29 +41,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.inference.loading import load
     from tupe_jax.inference.model_card import model_card, save_model
-    from tupe_jax.interop import model_folder as folder
     from tupe_jax.interop.checkpoint_file import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
+    from tupe_jax.interop.model_folder import CARD, SENTENCEPIECE_TOKENIZER, new_folder
 
-    pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
+    model = load(arguments.checkpoint, arguments.vocabulary)
     if arguments.format == "folder":
-        save_model(pretrained, arguments.out)
+        save_model(model, arguments.out)
     else:
-        model, vocabulary = pretrained.model(), pretrained.vocabulary_file
-        card = model_card(pretrained, arguments.out.name, arguments.format)
-        with folder.whole_folder(arguments.out) as unfinished:
+        card = model_card(model, arguments.out.name, arguments.format)
+        tokenizer = model.optional_tokenizer
+        content = None if tokenizer is None else tokenizer.content
+        with new_folder(arguments.out) as unfinished:
             if arguments.format == "hf":
-                write_files(model, vocabulary, unfinished)
+                write_files(model.module, content, unfinished)
             else:
-                tokenizer, step = pretrained.known_vocabulary, pretrained.step or 0
-                write_checkpoint(unfinished, model, tokenizer, num_updates=step)
-                if vocabulary is not None:
-                    (unfinished / folder.VOCABULARY).write_bytes(vocabulary)
-            (unfinished / folder.CARD).write_text(card, encoding="utf-8")
+                steps = model.metadata.step or 0
+                write_checkpoint(unfinished, model.module, tokenizer, num_updates=steps)
+                if content is not None:
+                    (unfinished / SENTENCEPIECE_TOKENIZER).write_bytes(content)
+            (unfinished / CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")
-    if arguments.format == "fairseq" and pretrained.heads:
-        heads = ", ".join(pretrained.heads)
-        print(f"not in {CHECKPOINT}: classes, scale of scores and longest row of {heads}")
+    if arguments.format == "fairseq" and model.metadata.heads:
+        heads = ", ".join(model.metadata.heads)
+        print(f"not in {CHECKPOINT}: classes, score scale and input length of {heads}")

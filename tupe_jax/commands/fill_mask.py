@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
-    from tupe_jax.inference.trained_model import load
+    from tupe_jax.inference.loading import load
 
     model = load(arguments.checkpoint, arguments.vocabulary)
     for filled in model.fill_mask(texts, arguments.top_k):

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
     from tupe_jax.finetune.trial import trials_of
-    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.inference.loading import load
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with StopSignal() as stop:
         try:
-            pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
+            pretrained = load(arguments.checkpoint, arguments.vocabulary)
             task = open_task(
                 arguments.task,
                 data_dir=arguments.data_dir,

@@ -57,7 +57,7 @@ def _train(arguments: argparse.Namespace) -> bool:
     from tupe_jax.finetune.glue.protocol import Record, Shard, glue_config, run_protocol
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
-    from tupe_jax.inference.loading import load_pretrained
+    from tupe_jax.inference.loading import load
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
@@ -68,12 +68,12 @@ def _train(arguments: argparse.Namespace) -> bool:
     open_workdir(arguments.workdir, SINGLE_PROCESS)
     with StopSignal() as stop:
         try:
-            pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
+            pretrained = load(arguments.checkpoint, arguments.vocabulary)
             scratch = config.finetune.from_scratch
             record = Record(
                 config,
                 name=f"{arguments.checkpoint}{', from scratch' if scratch else ''}",
-                step=None if scratch else pretrained.step,
+                step=None if scratch else pretrained.metadata.step,
                 fingerprint=0 if scratch else pretrained.fingerprint,
             )
             finished = run_protocol(

@@ -30,33 +30,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.inference.loading import Pretrained, read_tokenizer
+    from tupe_jax.inference.loading import load_tokenizer
     from tupe_jax.inference.model_card import save_model
+    from tupe_jax.inference.trained_model import TrainedModel
     from tupe_jax.interop import checkpoint_file, fairseq, official_tokens
-    from tupe_jax.interop.model_folder import Facts
+    from tupe_jax.interop.model_folder import ModelMetadata
 
     released = checkpoint_file.read_checkpoint(arguments.checkpoint)
     num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads
     if num_heads is None:
-        raise UserError(f"{arguments.checkpoint} does not say how many heads; add --num_heads=N")
+        raise UserError(
+            f"{arguments.checkpoint} does not contain the number of attention heads; "
+            "add --num_heads=N"
+        )
     pad_id = released.pad_id if arguments.pad_id is None else arguments.pad_id
     pad_id = official_tokens.OFFICIAL_PAD_ID if pad_id is None else pad_id
-    given, state = arguments.vocabulary, released.state
-    vocabulary = None if given is None else read_tokenizer(given)
-    if vocabulary and official_tokens.has_official_ids(state, pad_id, vocabulary[0]):
-        state, pad_id = official_tokens.from_official(state), vocabulary[0].special.pad_id
-    model = fairseq.from_state_dict(
+    state = released.state
+    tokenizer = None if arguments.vocabulary is None else load_tokenizer(arguments.vocabulary)
+    if tokenizer and official_tokens.has_official_ids(state, pad_id, tokenizer):
+        state, pad_id = official_tokens.from_official(state), tokenizer.special.pad_id
+    config, params = fairseq.params_from_state_dict(
         state,
         num_heads=num_heads,
         pad_id=pad_id,
         pre_layer_norm=bool(arguments.pre_layer_norm or released.pre_layer_norm),
     )
-    facts = Facts(origin=f"{arguments.checkpoint.name}, a checkpoint of the official form")
-    save_model(Pretrained.of(model, arguments.out, vocabulary, facts), arguments.out)
-    config = model.config
+    metadata = ModelMetadata(
+        origin=f"{arguments.checkpoint.name}, a checkpoint of the official form"
+    )
+    save_model(TrainedModel(arguments.out, config, params, tokenizer, metadata), arguments.out)
     name = "TUPE-R" if config.position.relative == "t5" else "TUPE-A"
     print(
         f"{arguments.out}: {name}, {config.num_layers} layers, {config.hidden_size} wide, "
-        f"{config.num_heads} heads, {config.vocab_size} pieces, "
-        f"up to {config.position.max_length} tokens"
+        f"{config.num_heads} heads, {config.vocab_size} tokens, "
+        f"up to {config.position.max_length} positions"
     )

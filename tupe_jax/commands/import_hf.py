@@ -21,16 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from tupe_jax.inference.loading import of_import
+    from tupe_jax.inference.loading import load_hugging_face
     from tupe_jax.inference.model_card import save_model
-    from tupe_jax.interop.hugging_face.importing import from_folder
+    from tupe_jax.interop.hugging_face.files import require_config
 
-    imported = from_folder(arguments.folder)
-    save_model(of_import(imported, arguments.folder), arguments.out)
-    config = imported.model.config
+    model, unused = load_hugging_face(arguments.folder)
+    save_model(model, arguments.out)
+    config, model_type = model.config, require_config(arguments.folder)["model_type"]
     print(
-        f"{arguments.out}: {imported.model_type}, {config.num_layers} layers, "
-        f"{config.hidden_size} wide, {config.num_heads} heads, {config.vocab_size} pieces"
+        f"{arguments.out}: {model_type}, {config.num_layers} layers, "
+        f"{config.hidden_size} wide, {config.num_heads} heads, {config.vocab_size} tokens"
     )
-    for name in imported.left_out:
+    for name in unused:
         print(f"left out: {name}")

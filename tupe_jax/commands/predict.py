@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from tupe_jax.inference.batching import named
     from tupe_jax.inference.classify import Answer
-    from tupe_jax.inference.trained_model import load
+    from tupe_jax.inference.loading import load
 
     for number, text in enumerate(texts, 1):
         if text.count("\t") > 1:

@@ -116,8 +116,8 @@ def _run_alone(
             )
         shown = outcome
         if processes.count > 1:  # no process has all the weights, but the last checkpoint does
-            saved = load_for_use(workdir)
-            shown = replace(outcome, model=model_from(config.model, {}, lambda _: saved.params))
+            _, _, params = load_for_use(workdir)
+            shown = replace(outcome, model=model_from(config.model, params))
         print(summarise(shown, workdir))
 
     processes.first("the summary", summary)

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
-    from tupe_jax.inference.trained_model import load
+    from tupe_jax.inference.loading import load
 
     scores_N = load(arguments.checkpoint, arguments.vocabulary).score(texts)
     for score, text in zip(scores_N, texts, strict=True):

@@ -9,11 +9,12 @@ A work directory holds the trials of a task (`trial.py` says what a finished one
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
+import numpy as np
 from flax import nnx
 
 from tupe_jax.config.schema import ModelConfig
@@ -36,11 +37,12 @@ from tupe_jax.finetune.trial import (
     write_result,
 )
 from tupe_jax.finetune.vmapped import Programs, make_programs, mesh_for, unit_optimizer
-from tupe_jax.inference.loading import MODEL_FOLDER, Pretrained
+from tupe_jax.inference.loading import MODEL_FOLDER
 from tupe_jax.inference.model_card import save_model
-from tupe_jax.interop.model_folder import HeadFacts
-from tupe_jax.model import params as flat
+from tupe_jax.inference.trained_model import TrainedModel
+from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.model.attention_backend import attention_choice
+from tupe_jax.model.params import Params, arrays_of
 from tupe_jax.model.positions import encodings
 from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import check_begun_with
@@ -58,7 +60,7 @@ FREE = (
 
 def finetune(
     config: FinetuneConfig,
-    pretrained: Pretrained,
+    pretrained: TrainedModel,
     task: FinetuneTask,
     trials: Sequence[Trial],
     workdir: Path,
@@ -137,7 +139,7 @@ def finetuned_model_config(config: FinetuneConfig, pretrained: ModelConfig) -> M
 
 
 def _encode(
-    config: FinetuneConfig, model: ModelConfig, pretrained: Pretrained, task: FinetuneTask
+    config: FinetuneConfig, model: ModelConfig, pretrained: TrainedModel, task: FinetuneTask
 ) -> EncodedTask:
     limits = [encoding.longest for encoding in encodings(model).values() if encoding.longest]
     if config.length > min(limits, default=config.length):
@@ -147,7 +149,7 @@ def _encode(
         )
 
     def rows(examples: Sequence[Example]) -> Rows:
-        return encode_rows(examples, pretrained.vocabulary, config.length, task.score_scale)
+        return encode_rows(examples, pretrained.tokenizer, config.length, task.score_scale)
 
     train = rows(task.train)
     dev = {split: rows(examples) for split, examples in task.dev.items()}
@@ -159,7 +161,7 @@ def _encode(
 def _finish(
     config: FinetuneConfig,
     classifier: Classifier,
-    pretrained: Pretrained,
+    pretrained: TrainedModel,
     task: FinetuneTask,
     outcome: Outcome,
     number: int,
@@ -172,32 +174,32 @@ def _finish(
         write_predictions(folder / PREDICTIONS_FOLDER, task, split, predictions_TxN[number])
     if config.keep_weights and not (folder / MODEL_FOLDER).exists():
         word_head = (
-            flat.arrays_of(classifier.create(result.trial.seed))
+            arrays_of(classifier.create(result.trial.seed))
             if config.from_scratch
             else pretrained.params
         )
         best = {
-            tuple(map(str, path)): param[...][number]
+            tuple(map(str, path)): np.asarray(param[...][number])
             for path, param in nnx.to_flat_state(outcome.best_params)
         }
-        tuned = replace(
-            pretrained,
-            config=classifier.config,
-            classification_heads={classifier.head: classifier.num_outputs},
-            params={**_parts(word_head, WORD_HEAD), **best},
-            heads={task.name: _facts(config, task, result, pretrained.name)},
+        metadata = ModelMetadata() if config.from_scratch else pretrained.metadata
+        head = _head_metadata(config, task, result, pretrained.name)
+        tuned = TrainedModel(
+            pretrained.path,
+            classifier.config,
+            {**_parts(word_head, WORD_HEAD), **best},
+            pretrained.tokenizer,
+            replace(metadata, heads={task.name: head}),
         )
-        if config.from_scratch:
-            tuned = replace(tuned, step=None, length=None, run={}, origin="")
         save_model(tuned, folder / MODEL_FOLDER, result.trial.name)
     write_result(result, workdir)
 
 
-def _facts(
+def _head_metadata(
     config: FinetuneConfig, task: FinetuneTask, result: TrialResult, checkpoint: str
-) -> HeadFacts:
+) -> HeadMetadata:
     command = finetuning_command(config, task, result.trial, checkpoint)
-    return HeadFacts(
+    return HeadMetadata(
         classes=task.classes or (),
         score_scale=task.score_scale,
         texts=1 if task.train[0].sentence2 is None else 2,
@@ -211,7 +213,7 @@ def _facts(
 
 
 def _announcement(
-    data: EncodedTask, schedule: Schedule, groups: Sequence[Group], pretrained: Pretrained
+    data: EncodedTask, schedule: Schedule, groups: Sequence[Group], pretrained: TrainedModel
 ) -> str:
     """What is going to happen."""
     sizes = ", ".join(str(len(group.trials)) for group in groups)
@@ -219,11 +221,12 @@ def _announcement(
         f"{data.task.name}: {len(data.train):,} rows of up to {data.train.longest} tokens, "
         f"{schedule.epochs} epochs of {schedule.steps_per_epoch:,} steps; trials at once: {sizes}"
     )
-    if pretrained.length is not None and data.train.longest > pretrained.length:
-        text += f"; places beyond {pretrained.length} are new to the model"
+    length = pretrained.metadata.length
+    if length is not None and data.train.longest > length:
+        text += f"; places beyond {length} are new to the model"
     return text
 
 
-def _parts(arrays: Mapping[flat.Path, flat.Array], *names: str) -> dict[flat.Path, flat.Array]:
+def _parts(params: Params, *names: str) -> Params:
     """The arrays of some parts of the model."""
-    return {path: array for path, array in arrays.items() if path[0] in names}
+    return {path: array for path, array in params.items() if path[0] in names}

@@ -1,4 +1,4 @@
-"""A model folder with its card: what somebody who finds it wants to know, as Markdown."""
+"""Write a model folder with its model card."""
 
 import contextlib
 import functools
@@ -18,9 +18,9 @@ from tupe_jax.config.loading import (
 )
 from tupe_jax.config.schema import Config, position_name
 from tupe_jax.config.validation import from_mapping
-from tupe_jax.inference.loading import Pretrained
+from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.checkpoint_file import CHECKPOINT, DICTIONARY
-from tupe_jax.interop.model_folder import VOCABULARY, HeadFacts, save_folder
+from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, HeadMetadata, write_folder
 from tupe_jax.model.positions import longest_input
 from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
@@ -29,41 +29,48 @@ FORMS = ("", ":modern", ":tiny")
 
 
 Format = Literal["folder", "fairseq", "hf"]
-"""In which a model is exported."""
+"""The formats of `tupe export`."""
 
 
-def save_model(pretrained: Pretrained, out: Path, name: str | None = None) -> None:
-    """Write a model folder, which must not exist yet, and its card, under the folder's name."""
-    card = model_card(pretrained, name or out.name)
-    save_folder(pretrained.model(), out, pretrained.vocabulary_file, pretrained.facts, card)
+def save_model(model: TrainedModel, out: Path, name: str | None = None) -> None:
+    """Write a model to a new folder; the card calls it `name`, by default the folder's name."""
+    tokenizer = model.optional_tokenizer
+    write_folder(
+        out,
+        model.config,
+        model.params,
+        tokenizer=None if tokenizer is None else tokenizer.content,
+        metadata=model.metadata,
+        card=model_card(model, name or out.name),
+    )
 
 
-def model_card(pretrained: Pretrained, name: str, format: Format = "folder") -> str:
-    """Use, settings, data, steps, scores and the command, as far as they are known."""
-    encoding = position_name(pretrained.config.position)
-    origin = f" It was imported from {pretrained.origin}." if pretrained.origin else ""
+def model_card(model: TrainedModel, name: str, format: Format = "folder") -> str:
+    """Usage, sizes, pre-training, fine-tuning and settings, as far as they are known."""
+    encoding = position_name(model.config.position)
+    origin = f" It was imported from {model.metadata.origin}." if model.metadata.origin else ""
     sections = [
         f"# {name}",
         f"A bidirectional encoder with the positional encoding `{encoding}`, written by tupe_jax "
         f"{__version__}.{origin}",
-        _use(pretrained, name, format),
+        _use(model, name, format),
         "## Model",
-        _table(_sizes(pretrained)),
-        *_pretraining(pretrained),
-        *(part for head, facts in pretrained.heads.items() for part in _head(head, facts)),
+        _table(_sizes(model)),
+        *_pretraining(model),
+        *(part for item in model.metadata.heads.items() for part in _head(*item)),
         "## All settings of the model",
-        _table(dict(flattened(asdict(pretrained.config)))),
+        _table(dict(flattened(asdict(model.config)))),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _use(pretrained: Pretrained, name: str, format: Format) -> str:
-    words, vocabulary = pretrained.config.masked_word_head, pretrained.known_vocabulary
+def _use(model: TrainedModel, name: str, format: Format) -> str:
+    has_lm_head, tokenizer = model.config.masked_word_head, model.optional_tokenizer
     if format == "fairseq":
         command = ["tupe", "import-fairseq", f"{name}/{CHECKPOINT}", f"{name}_imported"]
-        if vocabulary is None:
+        if tokenizer is None:
             return f"```bash\n{shlex.join(command)}\n```"
-        command.append(f"--vocabulary={name}/{VOCABULARY}")
+        command.append(f"--vocabulary={name}/{SENTENCEPIECE_TOKENIZER}")
         load = f"load_model_ensemble([{f'{name}/{CHECKPOINT}'!r}], {{'data': {name!r}}})"
         return (
             f"For the official TUPE code: `checkpoint_utils.{load}`. {CHECKPOINT} has the official "
@@ -72,41 +79,41 @@ def _use(pretrained: Pretrained, name: str, format: Format) -> str:
             f"```bash\n{shlex.join(command)}\n```"
         )
     if format == "hf":
-        model = "BertForMaskedLM" if words else "BertModel"
-        load = f"model = transformers.{model}.from_pretrained({name!r})"
+        module = "BertForMaskedLM" if has_lm_head else "BertModel"
+        load = f"model = transformers.{module}.from_pretrained({name!r})"
         return f"```python\nimport transformers\n\n{load}\n```"
-    call = 'fill_mask("a text with a [MASK] in it")' if words else 'encode("a text")'
-    if vocabulary is None:
+    call = 'fill_mask("a text with a [MASK] in it")' if has_lm_head else 'encode("a text")'
+    if tokenizer is None:
         call = "module  # without a vocabulary it reads no texts"
-    for facts in pretrained.heads.values():
-        call = 'predict(("a text", "another"))' if facts.texts == 2 else 'predict("a text")'
+    for head in model.metadata.heads.values():
+        call = 'predict(("a text", "another"))' if head.texts == 2 else 'predict("a text")'
     return f"```python\nimport tupe_jax\n\nmodel = tupe_jax.load({name!r})\nmodel.{call}\n```"
 
 
-def _sizes(pretrained: Pretrained) -> dict[str, Any]:
-    config, vocabulary = pretrained.config, pretrained.known_vocabulary
-    sha256 = "unknown" if vocabulary is None else f"sha256 {vocabulary.sha256}"
+def _sizes(model: TrainedModel) -> dict[str, Any]:
+    config, tokenizer = model.config, model.optional_tokenizer
+    sha256 = "unknown" if tokenizer is None else f"sha256 {tokenizer.sha256}"
     return {
-        "parameters": f"{sum(array.size for array in pretrained.params.values()):,}",
+        "parameters": f"{sum(array.size for array in model.params.values()):,}",
         "layers x width, heads": f"{config.num_layers} x {config.hidden_size}, {config.num_heads}",
-        "vocabulary": f"{config.vocab_size:,} pieces, {sha256}",
+        "vocabulary": f"{config.vocab_size:,} tokens, {sha256}",
         "longest text, tokens": longest_input(config),
     }
 
 
-def _pretraining(pretrained: Pretrained) -> Iterator[str]:
-    if not pretrained.run:
+def _pretraining(model: TrainedModel) -> Iterator[str]:
+    if not model.metadata.run:
         return
-    config, loss = pretrained.run["config"], pretrained.run["valid_loss"]
-    rows, length = config["train"]["batch_size"], config["data"]["length"]
-    step = pretrained.step or 0
+    config, loss = model.metadata.run["config"], model.metadata.run["valid_loss"]
+    batch_size, length = config["train"]["batch_size"], config["data"]["length"]
+    step = model.metadata.step or 0
     yield "## Pre-training"
     yield _table(
         {
             "data": config["data"]["task"],
             "steps": f"{step:,} of {config['train']['steps']:,}",
-            "rows x tokens in a step": f"{rows} x {length}",
-            "tokens seen": f"{step * rows * length:,}",
+            "sequences x tokens in a step": f"{batch_size} x {length}",
+            "tokens seen": f"{step * batch_size * length:,}",
             "validation loss, nats per masked token": "unknown" if loss is None else f"{loss:.4f}",
         }
     )
@@ -115,32 +122,29 @@ def _pretraining(pretrained: Pretrained) -> Iterator[str]:
         yield f"```bash\n{command}\n```"
 
 
-def _head(name: str, facts: HeadFacts) -> Iterator[str]:
+def _head(name: str, head: HeadMetadata) -> Iterator[str]:
     yield f"## Fine-tuning: {name}"
-    reads = {1: "a text", 2: "a pair of texts", None: "a text or a pair"}[facts.texts]
+    reads = {1: "a text", 2: "a pair of texts", None: "a text or a pair"}[head.texts]
     scores = {
         f"{split} {metric}": value
-        for split, of_split in facts.trial.get("scores", {}).items()
+        for split, of_split in head.trial.get("scores", {}).items()
         for metric, value in of_split.items()
     }
-    how = {key: facts.trial[key] for key in ("learning_rate", "seed", "epoch") if facts.trial}
-    answers = ", ".join(facts.classes) or "a score"
+    how = {key: head.trial[key] for key in ("learning_rate", "seed", "epoch") if head.trial}
+    answers = ", ".join(head.classes) or "a score"
     yield _table({"reads": reads, "answers": answers, **how, **scores})
-    if "command" in facts.trial:
-        yield f"```bash\n{facts.trial['command']}\n```"
+    if "command" in head.trial:
+        yield f"```bash\n{head.trial['command']}\n```"
 
 
 def _table(values: Mapping[str, Any]) -> str:
-    # A bar, as in a path, would end its cell.
+    # An unescaped bar would end the cell.
     cells = [(key, str(value).replace("|", "\\|")) for key, value in values.items()]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in cells)])
 
 
 def pretraining_command(saved: Mapping[str, Any]) -> str | None:
-    """The `tupe pretrain` with the fewest settings that has this config.
-
-    None if this version cannot have it.
-    """
+    """The shortest `tupe pretrain` command for a config; None for one of another version."""
     try:
         wanted = _settings(from_mapping(Config, saved, "config"))
     except UserError:
@@ -150,15 +154,15 @@ def pretraining_command(saved: Mapping[str, Any]) -> str | None:
 
 @functools.cache
 def _shipped() -> dict[str, dict[str, Any]]:
-    """The settings of every shipped config of pre-training, in each of its forms."""
+    """The settings of every shipped pre-training config, in each of its forms."""
     shipped = {}
     for spec in (f"{name}{form}" for name in known_configs() for form in FORMS):
-        with contextlib.suppress(UserError):  # no such form, or a config of something else
+        with contextlib.suppress(UserError):  # no such form, or not for pre-training
             shipped[spec] = _settings(from_config_dict(load_config(spec)))
     return shipped
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """By the names that overrides have."""
+    """The values by the names of their overrides."""
     named = flattened(to_config_dict(config).to_dict())
     return {name: tuple(value) if isinstance(value, list) else value for name, value in named}

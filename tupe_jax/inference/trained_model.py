@@ -1,88 +1,121 @@
-"""A trained model in a few words of Python: `tupe_jax.load(path)`."""
+"""A trained model: weights, config, tokenizer and metadata, and what one can do with them."""
 
+import functools
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tupe_jax.checkpointing.checksum import fingerprints
 from tupe_jax.config.schema import ModelConfig, position_name
 from tupe_jax.config.validation import one_of, whole_number
 from tupe_jax.inference.batching import encode_sentences
 from tupe_jax.inference.classify import Answer, Texts, as_answers, head_outputs
 from tupe_jax.inference.embeddings import POOLINGS, Pooling, sentence_vectors
 from tupe_jax.inference.fill_mask import Filled, fill_masks, pseudo_log_likelihoods
-from tupe_jax.inference.loading import load_pretrained, no_tokenizer
-from tupe_jax.interop import model_folder as folder
-from tupe_jax.interop.model_folder import HeadFacts
+from tupe_jax.interop.model_folder import NO_METADATA, HeadMetadata, ModelMetadata
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
-from tupe_jax.model.params import classification_heads_of
+from tupe_jax.model.params import Params, arrays_of, classification_heads_in, model_from
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.hugging_face import Tokenizer
-from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import UserError
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
-"""Not Iterable: a text itself is one, and gives one result."""
-
-
-def load(
-    path: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None = None
-) -> "TrainedModel":
-    """The model in a work directory, a checkpoint, a model folder, or a finished fine-tuning.
-
-    A model folder may be an exported or imported one, or one in Hugging Face's layout.
-
-    `vocabulary` is a SentencePiece file for a folder that has none. Without any a model can be
-    looked at (`position_bias`, `module`), but it reads no texts. So it is with the official
-    checkpoints: theirs were cut by another tokenizer.
-    """
-    skip_absent_tpu()
-    pretrained = load_pretrained(path, vocabulary)
-    known = pretrained.known_vocabulary
-    return TrainedModel(str(path), pretrained.model(), known, pretrained.facts)
+"""Not Iterable: a single text is one, too, and gives a single result."""
 
 
 class TrainedModel:
-    """A model with its vocabulary.
+    """A trained model with its tokenizer; `tupe_jax.load` returns one.
 
-    A text gives one result, a list of texts a list or array of them, in their order. Texts are
-    sorted by length, padded to 16, 32, 64 and so on tokens and run in batches; the first call of
+    A text gives one result; a list of texts gives a list or an array, in the same order. Texts are
+    sorted by length, padded to 16, 32, 64 and so on tokens, and run in batches. The first call for
     each shape compiles.
     """
 
     def __init__(
-        self, name: str, module: MaskedLM, vocabulary: Tokenizer | None, facts: folder.Facts
+        self,
+        path: str | os.PathLike[str],
+        config: ModelConfig,
+        params: Params,
+        tokenizer: Tokenizer | None = None,
+        metadata: ModelMetadata = NO_METADATA,
     ) -> None:
-        self.name, self.module, self.config = name, module, module.config
-        self.step, self.length = facts.step, facts.length
-        self._vocabulary = vocabulary
-        self._heads = {
-            head: facts.heads.get(head) or _unknown(outputs, self.config)
-            for head, outputs in classification_heads_of(module).items()
-        }
+        if tokenizer is not None:
+            check_tokenizer(config, tokenizer)
+        self.path = str(path)
+        self.config = config
+        self.metadata = metadata
+        self.optional_tokenizer = tokenizer
+        self.classification_heads = classification_heads_in(params)
+        self._params: Params | None = params
 
     @property
-    def vocabulary(self) -> Tokenizer:
-        if self._vocabulary is None:
-            raise no_tokenizer(self.name)
-        return self._vocabulary
+    def name(self) -> str:
+        """The last part of its path."""
+        return Path(self.path).absolute().name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self.optional_tokenizer is None:
+            raise UserError(
+                f"{self.path} has no vocabulary and reads no texts; give the SentencePiece file "
+                "that the model was trained with as --vocabulary=FILE (in Python vocabulary=FILE)"
+            )
+        return self.optional_tokenizer
+
+    @functools.cached_property
+    def module(self) -> MaskedLM:
+        """The Flax module. It is built on first use and then holds the only copy of the weights."""
+        module = model_from(self.config, self.params)
+        self._params = None
+        return module
+
+    @property
+    def params(self) -> Params:
+        """The weights in host memory, by path."""
+        return arrays_of(self.module) if self._params is None else self._params
+
+    def float32_module(self) -> MaskedLM:
+        """A second module with the same weights that computes in float32, for measurements.
+
+        In bfloat16, rounding hides the differences that the laboratory measures. The functions
+        that measure also request exact float32 products, by `tupe_jax.model.measurement`.
+        """
+        return model_from(replace(self.config, dtype="float32"), self.params)
+
+    @property
+    def fingerprint(self) -> int:
+        """A 32-bit checksum of the weights."""
+        marks = fingerprints({".".join(path): array for path, array in self.params.items()})
+        return sum(marks.values()) % 2**32
+
+    @property
+    def ordinary_ids(self) -> NDArray[np.int32]:
+        """The ids of all tokens that are not special; without a tokenizer, all but padding."""
+        if self.optional_tokenizer is None:
+            return np.delete(np.arange(self.config.vocab_size, dtype=np.int32), self.config.pad_id)
+        return self.optional_tokenizer.ordinary_ids
 
     def __repr__(self) -> str:
         config, longest = self.config, longest_input(self.config)
-        step = "" if self.step is None else f", step {self.step}"
+        step, length = self.metadata.step, self.metadata.length
+        at_step = "" if step is None else f", step {step}"
         reads = "texts of any length" if longest == np.inf else f"texts of up to {longest} tokens"
-        seen = "" if self.length is None else f" (rows of {self.length} in pre-training)"
+        trained = "" if length is None else f" (pre-trained on sequences of {length})"
         lines = [
-            f"{position_name(config.position)} from {self.name}{step}",
+            f"{position_name(config.position)} from {self.path}{at_step}",
             f"  {config.num_layers} layer{'s' * (config.num_layers > 1)}, "
             f"{config.hidden_size} wide, {config.num_heads} heads",
-            f"  {config.vocab_size:,} pieces, {reads}{seen}",
+            f"  {config.vocab_size:,} tokens, {reads}{trained}",
         ]
-        for head, facts in self._heads.items():
-            lines.append(f"  answers {head}: {', '.join(facts.classes) or 'a score'}")
+        for head in self.classification_heads:
+            classes = self._head_metadata(head).classes
+            lines.append(f"  predicts {head}: {', '.join(classes) or 'a score'}")
         return "\n".join(lines)
 
     @overload
@@ -90,18 +123,18 @@ class TrainedModel:
     @overload
     def fill_mask(self, texts: ManyTexts, top_k: int = 5) -> list[Filled]: ...
     def fill_mask(self, texts: str | ManyTexts, top_k: int = 5) -> Filled | list[Filled]:
-        """The `top_k` likeliest pieces for each [MASK] of a text."""
-        filled = fill_masks(self.module, self.vocabulary, _listed(texts), top_k)
+        """The `top_k` most likely tokens for each [MASK] of a text."""
+        filled = fill_masks(self.module, self.tokenizer, _listed(texts), top_k)
         return filled[0] if isinstance(texts, str) else filled
 
     def encode(self, texts: str | ManyTexts, pooling: Pooling = "mean") -> NDArray[np.float32]:
         """A vector for each text, [texts, size], or [size] for one.
 
-        `mean` is over the last hidden states of the words. `cls` is that of [CLS], which is trained
-        only when a model is fine-tuned.
+        `mean` averages the last hidden states of the text's tokens. `cls` is that of [CLS], which
+        only fine-tuning trains.
         """
         one_of(pooling, POOLINGS, "pooling")
-        vectors_NxD = sentence_vectors(self.module, self.vocabulary, _listed(texts), pooling)
+        vectors_NxD = sentence_vectors(self.module, self.tokenizer, _listed(texts), pooling)
         return vectors_NxD[0] if isinstance(texts, str) else vectors_NxD
 
     @overload
@@ -109,20 +142,20 @@ class TrainedModel:
     @overload
     def score(self, texts: ManyTexts) -> NDArray[np.float64]: ...
     def score(self, texts: str | ManyTexts) -> float | NDArray[np.float64]:
-        """How likely the model finds a text: its pseudo-log-likelihood in nats, below 0.
+        """The pseudo-log-likelihood of a text in nats: higher is more likely.
 
-        Each piece is hidden in turn, so a text is as much work as it has pieces. The score is a
+        Each token is masked in turn, so the work grows with the number of tokens. The score is a
         sum: compare texts of about the same length.
         """
-        rows = encode_sentences(self.vocabulary, _listed(texts), self.config)
-        scores_N = pseudo_log_likelihoods(self.module, rows, self.vocabulary.special.mask_id)
+        sequences = encode_sentences(self.tokenizer, _listed(texts), self.config)
+        scores_N = pseudo_log_likelihoods(self.module, sequences, self.tokenizer.special.mask_id)
         return float(scores_N[0]) if isinstance(texts, str) else scores_N
 
     def position_bias(self, length: int | None = None) -> NDArray[np.float32]:
-        """What each head adds to its logits for the sake of positions, [layers, heads, i, j].
+        """The position bias that each head adds to its attention logits, [layers, heads, i, j].
 
-        There is one layer if all share the bias. Position 0 is that of [CLS]. The length is 32
-        unless told, or less if the model knows no more positions.
+        There is one layer if all share the bias. Position 0 is that of [CLS]. The default length
+        is 32, or the longest input of the model if that is shorter.
         """
         longest = longest_input(self.config)
         length = (
@@ -133,10 +166,10 @@ class TrainedModel:
         bias = bias_LxHxSxS(self.module.encoder, length)
         if bias is None:
             raise UserError(
-                f"{position_name(self.config.position)} has no position bias; `tupe analyze` shows "
-                "what its heads attend to by position"
+                f"{position_name(self.config.position)} has no position bias; `tupe analyze` "
+                "measures its attention by position"
             )
-        return np.array(bias, np.float32)  # a copy: JAX gives arrays that cannot be written to
+        return np.array(bias, np.float32)  # a writable copy
 
     @overload
     def predict(self, texts: Texts, head: str | None = None) -> Answer | float: ...
@@ -147,33 +180,64 @@ class TrainedModel:
     def predict(
         self, texts: Texts | list[Texts], head: str | None = None
     ) -> Answer | float | list[Answer] | NDArray[np.float32]:
-        """What a fine-tuned model answers: a class for each text, or a score.
+        """Predict with a classification head: a class for each text, or a score.
 
-        A pair of texts is a tuple of two; texts longer than in fine-tuning are cut as there.
+        A pair of texts is a tuple. Texts that are longer than in fine-tuning are truncated.
         """
-        name = self._head(head)
-        facts = self._heads[name]
+        name = self._choose_head(head)
+        metadata = self._head_metadata(name)
         single = isinstance(texts, str | tuple)
-        listed = [_checked(text, name, facts) for text in ([texts] if single else _each(texts))]
-        outputs_NxC = head_outputs(self.module, self.vocabulary, listed, name, facts.length)
-        if facts.classes:
-            answers = as_answers(outputs_NxC, facts.classes)
+        listed = [_checked(text, name, metadata) for text in ([texts] if single else _each(texts))]
+        outputs_NxC = head_outputs(self.module, self.tokenizer, listed, name, metadata.length)
+        if metadata.classes:
+            answers = as_answers(outputs_NxC, metadata.classes)
             return answers[0] if single else answers
-        scores_N = outputs_NxC[:, 0] * np.float32(facts.score_scale)
+        scores_N = outputs_NxC[:, 0] * np.float32(metadata.score_scale)
         return float(scores_N[0]) if single else scores_N
 
-    def _head(self, asked: str | None) -> str:
-        if not self._heads:
-            raise UserError(f"{self.name} was not fine-tuned on any task; see `tupe finetune`")
-        if asked is None and len(self._heads) > 1:
-            raise UserError(f"say which head=... is to answer: {', '.join(self._heads)}")
-        return next(iter(self._heads)) if asked is None else one_of(asked, self._heads, "head")
+    def _choose_head(self, requested: str | None) -> str:
+        heads = self.classification_heads
+        if not heads:
+            raise UserError(f"{self.path} was not fine-tuned on any task; see `tupe finetune`")
+        if requested is None and len(heads) > 1:
+            raise UserError(f"the model has several heads; set head to one of {', '.join(heads)}")
+        return next(iter(heads)) if requested is None else one_of(requested, heads, "head")
+
+    def _head_metadata(self, head: str) -> HeadMetadata:
+        """Without metadata, classes are numbered and inputs are as long as the model allows."""
+        if head in self.metadata.heads:
+            return self.metadata.heads[head]
+        outputs = self.classification_heads[head]
+        classes = tuple(map(str, range(outputs))) if outputs > 1 else ()
+        length = int(min(HeadMetadata.length, longest_input(self.config)))
+        return HeadMetadata(classes, length=length)
+
+
+def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Raise if the model was certainly not trained with this tokenizer."""
+    pad_id = tokenizer.special.pad_id
+    if tokenizer.size != config.vocab_size:
+        raise UserError(
+            f"{tokenizer.path}: a vocabulary of {tokenizer.size} tokens, but the model has "
+            f"{config.vocab_size}; it was trained with another one"
+        )
+    if config.pad_id != pad_id:
+        raise UserError(
+            f"the model pads with token {config.pad_id}, but [PAD] is token {pad_id} in "
+            f"{tokenizer.path}; it was trained with another vocabulary"
+        )
+    if config.cls_last != tokenizer.cls_last:
+        where = {True: "last", False: "first"}
+        raise UserError(
+            f"the model reads [CLS] {where[config.cls_last]}, but {tokenizer.path} puts it "
+            f"{where[tokenizer.cls_last]}"
+        )
 
 
 def _each(texts: Any) -> list[Any]:
     try:
         return [texts] if isinstance(texts, str | bytes) else list(texts)
-    except TypeError:  # nothing to go through, as a number or an array without axes
+    except TypeError:  # not iterable, such as a number or an array without axes
         return [texts]
 
 
@@ -181,21 +245,15 @@ def _listed(texts: Any) -> list[str]:
     listed = _each(texts)
     for text in listed:
         if not isinstance(text, str):
-            raise UserError(f"a text or a list of texts is needed, not {type(text).__name__}")
-    return [str(text) for text in listed]  # NumPy has strings of its own
+            raise UserError(f"expected a text or a list of texts, not {type(text).__name__}")
+    return [str(text) for text in listed]  # converts NumPy's strings
 
 
-def _checked(text: Any, head: str, facts: HeadFacts) -> Texts:
+def _checked(text: Any, head: str, metadata: HeadMetadata) -> Texts:
     parts = text if isinstance(text, tuple) else (text,)
-    counts = (1, 2) if facts.texts is None else (facts.texts,)
+    counts = (1, 2) if metadata.texts is None else (metadata.texts,)
     if len(parts) not in counts or not all(isinstance(part, str) for part in parts):
-        pair = "a pair of texts, (one, other), in the shell with a tab between them"
-        wanted = {1: "a text", 2: pair, None: "a text or a pair"}
-        raise UserError(f"{head} judges {wanted[facts.texts]}; {text!r} is not")
+        pair = "a pair of texts, (first, second), in the shell with a tab between them"
+        expected = {1: "a text", 2: pair, None: "a text or a pair of texts"}
+        raise UserError(f"head {head} expects {expected[metadata.texts]}; got {text!r}")
     return (str(parts[0]), str(parts[1])) if len(parts) == 2 else str(parts[0])
-
-
-def _unknown(outputs: int, config: ModelConfig) -> HeadFacts:
-    """Of a head that came without facts: numbers for classes, as much text as the model reads."""
-    classes = tuple(map(str, range(outputs))) if outputs > 1 else ()
-    return HeadFacts(classes, length=int(min(HeadFacts.length, longest_input(config))))

@@ -1,4 +1,4 @@
-"""A released TUPE checkpoint file: PyTorch's `.pt`, or to be read also the same as `.npz`."""
+"""Read and write released TUPE checkpoint files: `.pt`, and for reading also `.npz`."""
 
 import argparse
 import re
@@ -22,7 +22,7 @@ CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
 
 @dataclass(frozen=True)
 class ReleasedCheckpoint:
-    """The arrays of a checkpoint by their released names, and the settings it was trained with."""
+    """The state dict of a checkpoint file, and the settings in it; None if it has none."""
 
     state: Mapping[str, Array]
     num_heads: int | None
@@ -39,11 +39,11 @@ NUMPY_SCALARS = (
     np.dtype,
     *(type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i4", "i8")),
 )
-"""All that pickled numbers of NumPy 1 and NumPy 2 refer to, beside what PyTorch allows."""
+"""What pickled scalars of NumPy 1 and 2 refer to, in addition to what PyTorch allows."""
 
 
 class _Ignored:
-    """Stands for a class of fairseq whose content is of no interest; runs nothing."""
+    """Stands for a fairseq class that is not needed; executes nothing."""
 
     def __setstate__(self, state: object) -> None:
         pass
@@ -130,7 +130,7 @@ def _official_arguments(model: MaskedLM) -> argparse.Namespace:
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays named as released, or under `model/` with settings under `config/` beside them."""
+    """Arrays by released name, or under `model/`; settings are under `config/`."""
     try:
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files}
@@ -144,7 +144,7 @@ def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """`model` and `args` of a fairseq checkpoint, or a bare state dict."""
     torch = _torch(f"reading {path}")
-    # Beside arrays, fairseq saves its settings, scores and, in some releases, stopwatches.
+    # fairseq also saves its settings, scores and, in some releases, stopwatches.
     allowed: list[Any] = [
         argparse.Namespace,
         *((_Ignored, f"fairseq.meters.{name}") for name in METERS),
@@ -153,19 +153,17 @@ def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     try:
         with torch.serialization.safe_globals(allowed):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds; all mean that the file cannot be used
-        raise UserError(
-            f"{path} is not a PyTorch checkpoint we can read: {_told(error)}"
-        ) from error
+    except Exception as error:  # torch raises many types
+        raise UserError(f"{path} is not a readable PyTorch checkpoint: {_reason(error)}") from error
     state = content.get("model", content) if isinstance(content, Mapping) else None
-    # Some files of Hugging Face's have a config among the arrays.
+    # Some Hugging Face files have a config among the arrays.
     tensors = {
         name: value
         for name, value in (state.items() if isinstance(state, Mapping) else ())
         if isinstance(value, torch.Tensor)
     }
     if not tensors:
-        raise UserError(f"{path} holds no arrays by their names, neither alone nor as 'model'")
+        raise UserError(f"{path} has no state dict, neither at the top nor under 'model'")
     arguments = content.get("args")
     arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
     return arrays, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
@@ -179,12 +177,12 @@ def _torch(purpose: str) -> Any:
     return torch
 
 
-def _told(error: Exception) -> str:
-    """Torch's reason in one plain line; it likes colours and paragraphs of advice."""
+def _reason(error: Exception) -> str:
+    """The first line of torch's message, without colours and advice."""
     text = re.sub(r"\x1b\[\d*m", "", str(error)) or type(error).__name__
     refused = re.search(r"GLOBAL (\S+)", text)
     if refused:
-        return f"it wants to run {refused[1]}, which is not allowed"
-    if text.startswith("Weights only load failed"):  # it goes on to advise loading without care
-        return "it is damaged, or no PyTorch file"
+        return f"it would execute {refused[1]}, which is not allowed"
+    if text.startswith("Weights only load failed"):  # followed by advice to load unsafely
+        return "it is damaged, or not a PyTorch file"
     return text.splitlines()[0]

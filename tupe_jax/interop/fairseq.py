@@ -1,6 +1,6 @@
-"""The released TUPE checkpoints, both ways: their names and layouts on one side, ours on the other.
+"""Convert the state dicts of released TUPE checkpoints to our parameters and back.
 
-Every array is one `Place` of a list that reading and writing share.
+Each array is one `ParamMapping` in a list that both directions share.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,9 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from tupe_jax.config.schema import ModelConfig, PositionConfig
-from tupe_jax.interop.param_mapping import Place, check_names, linear, norm, reader
+from tupe_jax.interop.param_mapping import (
+    ParamMapping,
+    check_names,
+    linear,
+    norm,
+    params_from_state,
+    state_from_params,
+)
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.params import Array, arrays_of, classification_heads_of, model_from
+from tupe_jax.model.params import (
+    Array,
+    Params,
+    arrays_of,
+    classification_heads_of,
+    model_from,
+    param_shapes,
+)
 from tupe_jax.model.positions.distances import t5_bucket
 from tupe_jax.utils.errors import UserError
 
@@ -23,72 +37,86 @@ RELEASED_EPS = 1e-5
 
 RP_BUCKET = f"{ENCODER}.rp_bucket"
 IGNORED = (RP_BUCKET, f"{ENCODER}.version")
-"""Stored by some releases though they follow from the sizes."""
+"""Some releases store these; they follow from the sizes."""
 
 
 def from_state_dict(
     state: Mapping[str, Array], *, num_heads: int, pad_id: int = 1, pre_layer_norm: bool = False
 ) -> MaskedLM:
-    """The model that a released checkpoint describes; dropout stays off until a key is given.
+    """The model in a released state dict; dropout is off unless a call gets a key.
 
-    Tokens keep their ids; `official_tokens` has the official numbering.
+    `state` maps released names to arrays, float32 or float16 (`to_state_dict` returns float32 with
+    the same values). The sizes, the classification heads and the presence of a relative bias are
+    read from it. A missing, unknown or misshapen array is an error.
 
-    `state` maps the released names to arrays, float32 or float16 (which `to_state_dict` gives back
-    as float32 of the same values). Sizes, classification heads and whether there is a relative
-    bias are read from it; a missing, unknown or misshapen array is an error.
+    Tokens keep their ids; `official_tokens` converts the official ids.
     """
+    return model_from(
+        *params_from_state_dict(
+            state, num_heads=num_heads, pad_id=pad_id, pre_layer_norm=pre_layer_norm
+        )
+    )
+
+
+def params_from_state_dict(
+    state: Mapping[str, Array], *, num_heads: int, pad_id: int, pre_layer_norm: bool
+) -> tuple[ModelConfig, Params]:
+    """The config and the parameters of the model in a released state dict."""
     state = {name: np.asarray(array) for name, array in state.items()}
     for name, array in state.items():
         if name not in IGNORED and array.dtype not in (np.float32, np.float16):
-            raise UserError(f"{name} is {array.dtype}; float32 holds float32 and float16 exactly")
-    state = _in_our_pieces(state)
+            raise UserError(f"{name} is {array.dtype}; expected float32 or float16")
+    state = _split_arrays(state)
     config = _config_of(state, num_heads, pad_id, pre_layer_norm)
     heads = _heads_in(state)
-    places = list(_places(config, heads))
-    check_names(state, places, {"emb_out_layer_norm": "; is pre_layer_norm right?"})
-    return model_from(config, heads, reader(places, state))
+    mappings = list(_mappings(config, heads))
+    check_names(state, mappings, {"emb_out_layer_norm": "; is pre_layer_norm right?"})
+    return config, params_from_state(state, mappings, param_shapes(config, heads))
 
 
 def to_state_dict(model: MaskedLM) -> dict[str, Array]:
-    """The model's arrays under the released names; only TUPE-A and TUPE-R have such names.
+    """The state dict of a model under the released names; it must be TUPE-A or TUPE-R.
 
-    Tokens keep their ids: for the official code, `official_tokens.to_official` renumbers them.
+    Tokens keep their ids; `official_tokens.to_official` converts them to the official ids.
     """
     _check_has_released_form(model.config)
-    arrays = arrays_of(model)
-    places = _places(model.config, classification_heads_of(model))
-    return _in_released_pieces({place.name: place.read(arrays) for place in places})
+    mappings = _mappings(model.config, classification_heads_of(model))
+    return _join_arrays(state_from_params(arrays_of(model), mappings))
 
 
-# ------------------------------------------------------------------------- the list of all arrays
+# ------------------------------------------------------------------------------- all arrays
 
 
-def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[Place]:
-    """All arrays of a released model of this config."""
-    yield Place(EMBEDDING, ("encoder", "word_embedding"), "same")
+def _mappings(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[ParamMapping]:
+    """All arrays of a released model with this config."""
+    yield ParamMapping(EMBEDDING, ("encoder", "word_embedding"), "same")
     yield from norm(f"{ENCODER}.emb_layer_norm", "encoder", "embedding_norm")
     if config.pre_layer_norm:
         yield from norm(f"{ENCODER}.emb_out_layer_norm", "encoder", "final_norm")
 
     absolute = ("encoder", "positions", "absolute")
-    yield Place(THETA_ROW, (*absolute, "p_theta_1"), "same")
-    yield Place(WORD_ROWS, (*absolute, "table"), "same")
-    yield Place(f"{ENCODER}.pos_ln.weight", (*absolute, "norm_scale"), "same")
-    yield Place(f"{ENCODER}.pos_ln.bias", (*absolute, "norm_bias"), "same")
+    yield ParamMapping(THETA_ROW, (*absolute, "p_theta_1"), "same")
+    yield ParamMapping(WORD_ROWS, (*absolute, "table"), "same")
+    yield ParamMapping(f"{ENCODER}.pos_ln.weight", (*absolute, "norm_scale"), "same")
+    yield ParamMapping(f"{ENCODER}.pos_ln.bias", (*absolute, "norm_bias"), "same")
     for short, ours in (("q", "query"), ("k", "key")):
         name = f"{ENCODER}.pos_{short}_linear"
-        yield Place(f"{name}.weight", (*absolute, f"{ours}_kernel"), "kernel")
-        yield Place(f"{name}.bias", (*absolute, f"{ours}_bias"), "vector")
+        yield ParamMapping(f"{name}.weight", (*absolute, f"{ours}_kernel"), "kernel")
+        yield ParamMapping(f"{name}.bias", (*absolute, f"{ours}_bias"), "vector")
     if config.position.relative == "t5":
         table = ("encoder", "positions", "relative", "table")
-        yield Place(f"{ENCODER}.relative_attention_bias.weight", table, "same")
+        yield ParamMapping(f"{ENCODER}.relative_attention_bias.weight", table, "same")
 
     for i in range(config.num_layers):
         name, path = f"{ENCODER}.layers.{i}", ("encoder", "layers")
         attention = (*path, "attention")
         in_projection = (*attention, "query_key_value")
-        yield Place(f"{name}.self_attn.in_proj_weight", (*in_projection, "kernel"), "kernel", (i,))
-        yield Place(f"{name}.self_attn.in_proj_bias", (*in_projection, "bias"), "vector", (i,))
+        yield ParamMapping(
+            f"{name}.self_attn.in_proj_weight", (*in_projection, "kernel"), "kernel", (i,)
+        )
+        yield ParamMapping(
+            f"{name}.self_attn.in_proj_bias", (*in_projection, "bias"), "vector", (i,)
+        )
         yield from linear(
             f"{name}.self_attn.out_proj", *attention, "output", layout="merge", index=(i,)
         )
@@ -99,14 +127,14 @@ def _places(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[Place]:
 
     yield from linear(f"{LM_HEAD}.dense", "masked_word_head", "dense")
     yield from norm(f"{LM_HEAD}.layer_norm", "masked_word_head", "norm")
-    yield Place(OUTPUT_BIAS, ("masked_word_head", "bias"), "same")
+    yield ParamMapping(OUTPUT_BIAS, ("masked_word_head", "bias"), "same")
     for head in heads:
         path = ("classification_heads", head)
         yield from linear(f"{CLASSIFIERS}.{head}.dense", *path, "pooler", "dense")
         yield from linear(f"{CLASSIFIERS}.{head}.out_proj", *path, "output")
 
 
-# ------------------------------------------------------------- where the two sides cut differently
+# ----------------------------------------------- arrays that the two formats split differently
 
 POSITION_TABLE = f"{ENCODER}.pos.weight"
 THETA_ROW, WORD_ROWS = f"{POSITION_TABLE} (row 0)", f"{POSITION_TABLE} (rows 1..)"
@@ -114,8 +142,8 @@ OUTPUT_MATRIX, OUTPUT_BIAS = f"{LM_HEAD}.weight", f"{LM_HEAD}.bias"
 EMBEDDING = f"{ENCODER}.embed_tokens.weight"
 
 
-def _in_our_pieces(state: dict[str, Array]) -> dict[str, Array]:
-    """Row 0 of the position table apart; no copy of the embedding; U^Q and U^K apart."""
+def _split_arrays(state: dict[str, Array]) -> dict[str, Array]:
+    """Split row 0 off the position table, split U^Q and U^K, drop the copy of the embedding."""
     for name in (EMBEDDING, POSITION_TABLE):
         if name not in state or state[name].ndim != 2:
             raise UserError(f"not a released TUPE model: it has no array {name} of two axes")
@@ -126,7 +154,7 @@ def _in_our_pieces(state: dict[str, Array]) -> dict[str, Array]:
         raise UserError(f"{OUTPUT_MATRIX} differs from {EMBEDDING}; the model has only one of them")
     table = state.pop(POSITION_TABLE)
     state |= {THETA_ROW: table[0], WORD_ROWS: table[1:]}
-    for kind in ("weight", "bias"):  # the newest release stacks the two projections in one
+    for kind in ("weight", "bias"):  # the newest release stacks the two projections
         stacked, apart = f"{ENCODER}.pos_proj.{kind}", f"{ENCODER}.pos_q_linear.{kind}"
         if stacked in state and apart not in state:
             q, k = np.array_split(state.pop(stacked), 2)
@@ -135,13 +163,13 @@ def _in_our_pieces(state: dict[str, Array]) -> dict[str, Array]:
 
 
 def _check_buckets(buckets_SxS: Array | None) -> None:
-    """Refuse a stored table of buckets that is not the one we compute."""
+    """Raise if a stored table of buckets differs from the one we compute."""
     if buckets_SxS is None:
         return
-    place = np.arange(len(buckets_SxS))
+    position_S = np.arange(len(buckets_SxS))
     expected = np.array(
         t5_bucket(
-            jnp.asarray(place[None] - place[:, None]),
+            jnp.asarray(position_S[None] - position_S[:, None]),
             num_buckets=RELATIVE_BINS,
             max_distance=MAX_DISTANCE,
         )
@@ -153,7 +181,7 @@ def _check_buckets(buckets_SxS: Array | None) -> None:
         )
 
 
-def _in_released_pieces(state: dict[str, Array]) -> dict[str, Array]:
+def _join_arrays(state: dict[str, Array]) -> dict[str, Array]:
     state[POSITION_TABLE] = np.concatenate([state.pop(THETA_ROW)[None], state.pop(WORD_ROWS)])
     state[OUTPUT_MATRIX] = state[EMBEDDING].copy()
     return state
@@ -174,7 +202,7 @@ def _config_of(
     if relative is not None and relative.shape != (RELATIVE_BINS + 1, num_heads):
         raise UserError(
             f"the relative bias has shape {list(relative.shape)}, but {RELATIVE_BINS + 1} bins and "
-            f"num_heads={num_heads} ask for {[RELATIVE_BINS + 1, num_heads]}"
+            f"num_heads={num_heads} require {[RELATIVE_BINS + 1, num_heads]}"
         )
     return ModelConfig(
         vocab_size=vocab_size,
@@ -196,7 +224,7 @@ def _config_of(
 
 
 def _heads_in(state: Mapping[str, Array]) -> dict[str, int]:
-    """The number of outputs of each head, by its name."""
+    """The number of outputs of each classification head."""
     names = {
         name.removeprefix(f"{CLASSIFIERS}.").removesuffix(".out_proj.bias"): array.size
         for name, array in state.items()
@@ -221,7 +249,7 @@ def _check_has_released_form(config: ModelConfig) -> None:
             f"the released format has LayerNorms with eps {RELEASED_EPS}, "
             f"not model.layer_norm_eps={config.layer_norm_eps}"
         )
-    usual = ModelConfig()
+    default = ModelConfig()
     for name in (
         "embedding_size",
         "embedding_norm",
@@ -231,10 +259,10 @@ def _check_has_released_form(config: ModelConfig) -> None:
         "activation",
         "pooler",
     ):
-        if getattr(config, name) != getattr(usual, name):
+        if getattr(config, name) != getattr(default, name):
             raise UserError(
                 f"the released format has no model.{name}={getattr(config, name)!r}, only "
-                f"{getattr(usual, name)!r}"
+                f"{getattr(default, name)!r}"
             )
     bins = (position.relative_bins, position.max_distance)
     if position.relative == "t5" and bins != (RELATIVE_BINS, MAX_DISTANCE):

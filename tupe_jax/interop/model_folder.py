@@ -1,7 +1,9 @@
-"""A model as a folder: `model.safetensors` with its arrays, `config.json` with its settings.
+"""The exported format: a folder with weights, config and tokenizer.
 
-`vocabulary.model`, or `vocabulary.json` of an imported model, stands beside them where the model's
-vocabulary is known, and `README.md`, the model card, where somebody wrote one.
+model.safetensors   the parameters, by dotted path
+config.json         the model config, the classification heads and the metadata
+vocabulary.model    the SentencePiece tokenizer; or vocabulary.json, that of an imported model
+README.md           the model card
 """
 
 import contextlib
@@ -22,85 +24,112 @@ import safetensors.numpy
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.config.validation import from_mapping
-from tupe_jax.model import params as flat
-from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.params import Array, Params, classification_heads_in, param_shapes
 from tupe_jax.utils.errors import UserError
 
 FORMAT = 1
-WEIGHTS, SETTINGS = "model.safetensors", "config.json"
-VOCABULARY, IMPORTED_VOCABULARY = "vocabulary.model", "vocabulary.json"
-CARD = "README.md"
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+SENTENCEPIECE_TOKENIZER, IMPORTED_TOKENIZER = "vocabulary.model", "vocabulary.json"
 
 
 @dataclass(frozen=True)
-class HeadFacts:
-    """What a classification head was trained to say, and of what."""
+class HeadMetadata:
+    """What a classification head reads and predicts."""
 
     classes: tuple[str, ...] = ()
-    """Their names by number; none: the head gives a score."""
+    """The name of each class; empty if the head predicts a score."""
     score_scale: float = 1.0
     """A score is the head's output times this."""
     texts: int | None = None
-    """1, or 2 if it reads pairs; None: not known."""
+    """1, or 2 for pairs of texts; None if unknown."""
     length: int = 512
-    """Longest row in tokens; longer ones were cut."""
+    """Longest input in tokens; longer ones are truncated, as in fine-tuning."""
     trial: Mapping[str, Any] = field(default_factory=dict)
-    """How it was trained and how well, for the model card."""
+    """The fine-tuning run and its scores, for the model card."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known of a model beside its weights and settings."""
+class ModelMetadata:
+    """What is known about a model besides its weights and config."""
 
     step: int | None = None
-    """Of pre-training."""
+    """The number of pre-training steps."""
     length: int | None = None
-    """Tokens in a row of pre-training."""
-    heads: Mapping[str, HeadFacts] = field(default_factory=dict)
+    """Tokens in a sequence of pre-training."""
+    heads: Mapping[str, HeadMetadata] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
-    """The config of pre-training and its validation loss, for the model card."""
+    """The pre-training config and its validation loss, for the model card."""
     origin: str = ""
-    """Where it came from, if it was not pre-trained here."""
+    """Where an imported model came from."""
 
 
-def save_folder(
-    model: MaskedLM,
+NO_METADATA = ModelMetadata()
+
+
+def write_folder(
     folder: str | os.PathLike[str],
-    vocabulary: bytes | None = None,
-    facts: Facts | None = None,
+    config: ModelConfig,
+    params: Params,
+    *,
+    tokenizer: bytes | None = None,
+    metadata: ModelMetadata = NO_METADATA,
     card: str | None = None,
 ) -> None:
-    """Write the model to a folder that must not exist yet; it appears whole or not at all."""
+    """Write a model to a folder that must not exist yet, all of it or nothing.
+
+    `tokenizer` is the content of a tokenizer's file.
+    """
     settings = {
         "format": FORMAT,
-        "model": dataclasses.asdict(model.config),
-        "classification_heads": flat.classification_heads_of(model),
-        "facts": dataclasses.asdict(facts or Facts()),
+        "model": dataclasses.asdict(config),
+        "classification_heads": classification_heads_in(params),
+        "facts": dataclasses.asdict(metadata),
     }
-    with whole_folder(folder) as unfinished:
-        arrays = {".".join(path): array for path, array in flat.arrays_of(model).items()}
+    with new_folder(folder) as unfinished:
+        arrays = {".".join(path): array for path, array in params.items()}
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
-        (unfinished / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
-        if vocabulary is not None:
-            (unfinished / vocabulary_name(vocabulary)).write_bytes(vocabulary)
+        (unfinished / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
+        if tokenizer is not None:
+            (unfinished / tokenizer_file_name(tokenizer)).write_bytes(tokenizer)
         if card is not None:
             (unfinished / CARD).write_text(card, encoding="utf-8")
 
 
-def find_vocabulary(folder: Path) -> Path | None:
-    """The vocabulary beside a model, if it has one."""
-    files = (folder / name for name in (VOCABULARY, IMPORTED_VOCABULARY))
+def read_folder(folder: str | os.PathLike[str]) -> tuple[ModelConfig, Params, ModelMetadata]:
+    """Read what `write_folder` wrote, bit for bit; the parameters are float32.
+
+    Arrays that were converted to float16 or bfloat16 afterwards are converted back.
+    """
+    config_file, weights_file = _require(folder, CONFIG), _require(folder, WEIGHTS)
+    settings = _read_settings(config_file)
+    try:
+        arrays = safetensors.numpy.load_file(weights_file)
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{weights_file} is damaged: {error}") from error
+    config = from_mapping(ModelConfig, settings["model"], f"{config_file}: model")
+    paths = {
+        ".".join(path): (path, shape)
+        for path, shape in param_shapes(config, settings["classification_heads"]).items()
+    }
+    _check_shapes(weights_file, arrays, {name: shape for name, (_, shape) in paths.items()})
+    params = {path: _as_float32(weights_file, name, arrays) for name, (path, _) in paths.items()}
+    return config, params, _metadata(config_file, settings.get("facts", {}))
+
+
+def find_tokenizer(folder: Path) -> Path | None:
+    """The tokenizer's file in a model folder, if it has one."""
+    files = (folder / name for name in (SENTENCEPIECE_TOKENIZER, IMPORTED_TOKENIZER))
     return next((file for file in files if file.exists()), None)
 
 
-def vocabulary_name(content: bytes) -> str:
-    """That of the file with this content: an imported vocabulary is JSON, ours is binary."""
-    return IMPORTED_VOCABULARY if content.startswith(b"{") else VOCABULARY
+def tokenizer_file_name(content: bytes) -> str:
+    """The file name for a tokenizer: an imported one is JSON, a SentencePiece model is binary."""
+    return IMPORTED_TOKENIZER if content.startswith(b"{") else SENTENCEPIECE_TOKENIZER
 
 
 @contextlib.contextmanager
-def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder to fill that must not exist yet; it appears at the end, or never."""
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary folder that is renamed to `folder` at the end; on an error it is removed."""
     target = Path(folder)
     if target.exists():
         raise UserError(f"{target} exists already; choose another folder or remove it")
@@ -108,88 +137,71 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     except OSError as error:
-        raise UserError(f"cannot make {target.parent}: {error.strerror}") from error
+        raise UserError(f"cannot create {target.parent}: {error.strerror}") from error
     try:
         yield unfinished
-        unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
+        unfinished.chmod(0o755)  # mkdtemp lets only the owner read
         unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def load_folder(folder: str | os.PathLike[str]) -> MaskedLM:
-    """The model in a folder that `save_folder` wrote, bit for bit.
-
-    Its parameters are float32. A file that was converted to float16 or bfloat16 since is read, too.
-    """
-    settings_file, weights_file = _file(folder, SETTINGS), _file(folder, WEIGHTS)
-    settings = _read_settings(settings_file)
-    try:
-        saved = safetensors.numpy.load_file(weights_file)
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{weights_file} is damaged: {error}") from error
-
-    def read(wanted: dict[flat.Path, tuple[int, ...]]) -> Mapping[flat.Path, flat.Array]:
-        shapes = {".".join(path): shape for path, shape in wanted.items()}
-        for name in shapes.keys() | saved.keys():
-            ours, theirs = shapes.get(name), saved[name].shape if name in saved else None
-            if ours != theirs:
-                raise UserError(
-                    f"{weights_file}: {name} is {_shape(theirs)}, but {SETTINGS} asks for "
-                    f"{_shape(ours)}"
-                )
-        return {path: _as_float32(weights_file, ".".join(path), saved) for path in wanted}
-
-    config = from_mapping(ModelConfig, settings["model"], f"{settings_file}: model")
-    return flat.model_from(config, settings["classification_heads"], read)
-
-
-def load_facts(folder: str | os.PathLike[str]) -> Facts:
-    """What a folder says of its model; a folder of an earlier version says nothing."""
-    file = _file(folder, SETTINGS)
-    values = dict(_read_settings(file).get("facts", {}))
+def _metadata(config_file: Path, values: Mapping[str, Any]) -> ModelMetadata:
+    """The metadata in config.json; folders of earlier versions have none."""
     heads = {
-        name: from_mapping(HeadFacts, head, f"{file}: facts.heads.{name}")
-        for name, head in values.pop("heads", {}).items()
+        name: from_mapping(HeadMetadata, head, f"{config_file}: facts.heads.{name}")
+        for name, head in values.get("heads", {}).items()
     }
-    return dataclasses.replace(from_mapping(Facts, values, f"{file}: facts"), heads=heads)
+    others = {name: value for name, value in values.items() if name != "heads"}
+    metadata = from_mapping(ModelMetadata, others, f"{config_file}: facts")
+    return dataclasses.replace(metadata, heads=heads)
 
 
-def _file(folder: str | os.PathLike[str], name: str) -> Path:
+def _require(folder: str | os.PathLike[str], name: str) -> Path:
     file = Path(folder) / name
     if not file.is_file():
         raise UserError(f"{folder} is not a model folder: it has no {name}")
     return file
 
 
-def _read_settings(settings_file: Path) -> dict[str, Any]:
+def _read_settings(config_file: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(settings_file.read_text())
+        settings = json.loads(config_file.read_text())
     except json.JSONDecodeError as error:
         raise UserError(
-            f"{settings_file} is not valid JSON, line {error.lineno}: {error.msg}"
+            f"{config_file} is not valid JSON, line {error.lineno}: {error.msg}"
         ) from error
     if not isinstance(settings, dict) or not {"model", "classification_heads"} <= settings.keys():
         raise UserError(
-            f"{settings_file} lacks 'model' or 'classification_heads', which our models have, and "
-            "'model_type', which Hugging Face's have"
+            f"{config_file} lacks 'model' or 'classification_heads', which a model folder of "
+            "tupe_jax has, and 'model_type', which one of Hugging Face has"
         )
     if settings.get("format") != FORMAT:
         raise UserError(
-            f"{settings_file} has format {settings.get('format')}; this version reads {FORMAT}"
+            f"{config_file} has format {settings.get('format')}; this version reads {FORMAT}"
         )
     return settings
 
 
-def _as_float32(file: Path, name: str, saved: Mapping[str, flat.Array]) -> flat.Array:
-    """An array whose values float32 holds exactly; training in another type would lose updates."""
-    array = saved[name]
-    if array.dtype not in (np.float32, np.float16, jnp.bfloat16):
-        raise UserError(
-            f"{file}: {name} is {array.dtype}; a model has float32, float16 or bfloat16 arrays"
-        )
-    return array.astype(np.float32, copy=False)
+def _check_shapes(
+    file: Path, arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    for name in sorted(expected.keys() | arrays.keys()):
+        found = arrays[name].shape if name in arrays else None
+        if found != expected.get(name):
+            raise UserError(
+                f"{file}: {name} is {_shape(found)}, but {CONFIG} requires "
+                f"{_shape(expected.get(name))}"
+            )
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:
     return "absent" if shape is None else str(list(shape))
+
+
+def _as_float32(file: Path, name: str, arrays: Mapping[str, Array]) -> Array:
+    """An array whose values float32 holds exactly: training in another type loses updates."""
+    array = arrays[name]
+    if array.dtype not in (np.float32, np.float16, jnp.bfloat16):
+        raise UserError(f"{file}: {name} is {array.dtype}; expected float32, float16 or bfloat16")
+    return array.astype(np.float32, copy=False)

@@ -1,16 +1,16 @@
-"""Where the arrays of a foreign checkpoint live in our model, and how they are laid out there.
+"""The mapping between the arrays of a foreign checkpoint and the parameters of our model.
 
-A format is a list of `Place`s, one for each of its arrays. Reading and writing walk the same list,
-so what is read is written back bit for bit.
+A format is a list of `ParamMapping`s, one for each of its arrays. Reading and writing use the same
+list, so what is read is written back bit for bit.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from tupe_jax.model.params import Array, Path
+from tupe_jax.model.params import Array, Params, Path
 from tupe_jax.utils.errors import UserError
 
 Layout = Literal["same", "vector", "kernel", "merge"]
@@ -18,24 +18,24 @@ Index = tuple[int | slice, ...]
 
 
 @dataclass(frozen=True)
-class Place:
-    """One array: its foreign name, our path, the part of our array at it, and the layout.
+class ParamMapping:
+    """One foreign array: its name, and the path, index and layout of its values in our model.
 
-    same    as it is
-    vector  flat there, [heads, head size] or the like here
-    kernel  [outputs, inputs] there; here inputs first, outputs in several axes
-    merge   [outputs, inputs] there; here inputs first and in several axes
+    same    identical
+    vector  foreign: one axis; ours: several, such as [heads, head size]
+    kernel  foreign: [outputs, inputs]; ours: inputs first, outputs in several axes
+    merge   foreign: [outputs, inputs]; ours: inputs first and in several axes
     """
 
     name: str
     path: Path
     layout: Layout
     index: Index = ()
-    """Such as the layer, or the queries among queries, keys and values."""
+    """The part of our array, such as a layer, or the queries of a joint projection."""
 
-    def read(self, arrays: Mapping[Path, Array]) -> Array:
-        """The foreign form of our array."""
-        ours = arrays[self.path][self.index]
+    def to_foreign(self, params: Params) -> Array:
+        """The foreign array with the values of our parameter."""
+        ours = params[self.path][self.index]
         match self.layout:
             case "same":
                 return ours.copy()
@@ -46,57 +46,64 @@ class Place:
             case "merge":
                 return np.array(ours.reshape(-1, ours.shape[-1]).T, order="C")
 
-    def write(self, arrays: Mapping[Path, Array], foreign: Array) -> None:
-        """Fill our array from its foreign form."""
-        check_shape(self.name, foreign, self.read(arrays).shape)
-        ours = arrays[self.path][self.index]
+    def from_foreign(self, params: Params, foreign: Array) -> None:
+        """Fill our parameter with the values of the foreign array."""
+        check_shape(self.name, foreign, self.to_foreign(params).shape)
+        ours = params[self.path][self.index]
         ours[...] = (foreign.T if self.layout in ("kernel", "merge") else foreign).reshape(
             ours.shape
         )
 
 
 def check_shape(name: str, foreign: Array, expected: tuple[int, ...]) -> None:
-    """Refuse an array that does not fit the model's sizes."""
+    """Raise if an array does not fit the model's sizes."""
     if foreign.shape != expected:
         raise UserError(
-            f"{name} has shape {list(foreign.shape)}; the model's sizes ask for {list(expected)}"
+            f"{name} has shape {list(foreign.shape)}; the model's sizes require {list(expected)}"
         )
 
 
-def linear(name: str, *path: str, layout: Layout = "kernel", index: Index = ()) -> Iterator[Place]:
+def linear(
+    name: str, *path: str, layout: Layout = "kernel", index: Index = ()
+) -> Iterator[ParamMapping]:
     """The weight and the bias of a linear layer."""
-    yield Place(f"{name}.weight", (*path, "kernel"), layout, index)
-    yield Place(f"{name}.bias", (*path, "bias"), "vector", index)
+    yield ParamMapping(f"{name}.weight", (*path, "kernel"), layout, index)
+    yield ParamMapping(f"{name}.bias", (*path, "bias"), "vector", index)
 
 
-def norm(name: str, *path: str, index: Index = ()) -> Iterator[Place]:
+def norm(name: str, *path: str, index: Index = ()) -> Iterator[ParamMapping]:
     """The scale and the bias of a LayerNorm."""
-    yield Place(f"{name}.weight", (*path, "scale"), "same", index)
-    yield Place(f"{name}.bias", (*path, "bias"), "same", index)
+    yield ParamMapping(f"{name}.weight", (*path, "scale"), "same", index)
+    yield ParamMapping(f"{name}.bias", (*path, "bias"), "same", index)
 
 
-def reader(
-    places: Sequence[Place], state: Mapping[str, Array]
-) -> Callable[[dict[Path, tuple[int, ...]]], Mapping[Path, Array]]:
-    """What `model_from` asks for: a function from the shapes of our arrays to the arrays."""
+def params_from_state(
+    state: Mapping[str, Array],
+    mappings: Sequence[ParamMapping],
+    shapes: Mapping[Path, tuple[int, ...]],
+) -> Params:
+    """Our parameters, of these shapes, with the values of the foreign arrays."""
+    params = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
+    for mapping in mappings:
+        mapping.from_foreign(params, state[mapping.name])
+    return params
 
-    def read(shapes: dict[Path, tuple[int, ...]]) -> Mapping[Path, Array]:
-        arrays = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
-        for place in places:
-            place.write(arrays, state[place.name])
-        return arrays
 
-    return read
+def state_from_params(params: Params, mappings: Iterable[ParamMapping]) -> dict[str, Array]:
+    """The foreign arrays, by name, with the values of our parameters."""
+    return {mapping.name: mapping.to_foreign(params) for mapping in mappings}
 
 
 def check_names(
-    state: Mapping[str, Array], places: Sequence[Place], hints: Mapping[str, str] | None = None
+    state: Mapping[str, Array],
+    mappings: Sequence[ParamMapping],
+    hints: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse a checkpoint that lacks an array or has one more; `hints` by a part of its name."""
-    expected = {place.name for place in places}
+    """Raise if arrays are missing or unknown. `hints` are appended, by a part of the name."""
+    expected = {mapping.name for mapping in mappings}
     for what, names in (
         ("lacks", expected - state.keys()),
-        ("has an array we do not know,", state.keys() - expected),
+        ("has an unknown array,", state.keys() - expected),
     ):
         if names:
             first, rest = sorted(names)[0], len(names) - 1

@@ -44,6 +44,8 @@ class SentencePieceTokenizer:
 
     path: Path
     sha256: str
+    content: bytes = field(repr=False, compare=False)
+    """Of its file."""
     _model: Any = field(repr=False, compare=False)
     special: SpecialTokens = SPECIAL
     pair_separators: int = PAIR_SEPARATORS
@@ -82,6 +84,7 @@ class SentencePieceTokenizer:
         return cls(
             path,
             hashlib.sha256(content).hexdigest(),
+            content,
             model,
             is_of_plain_text=has_plain_marks_only(pieces),
         )

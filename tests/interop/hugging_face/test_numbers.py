@@ -6,14 +6,15 @@ import pytest
 from flax import nnx
 
 from tests.interop.hugging_face import public_encoders as public
-from tupe_jax.interop.hugging_face.importing import from_state_dict
+from tupe_jax.interop.hugging_face.importing import params_from_state_dict
+from tupe_jax.model.params import model_from
 from tupe_jax.utils.errors import UserError
 
 
 def imported(kind, **changes):
     model = public.theirs(kind)
     config = {**model.config.to_dict(), **changes}
-    return from_state_dict(config, public.arrays(model), sep_id=public.SEP)
+    return model_from(*params_from_state_dict(config, public.arrays(model), sep_id=public.SEP))
 
 
 @pytest.fixture(scope="module", params=public.MODELS)

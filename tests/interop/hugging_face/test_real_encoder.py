@@ -15,8 +15,9 @@ import transformers
 from flax import nnx
 
 from tests.tokenizers.test_hugging_face import AWKWARD
-from tupe_jax.inference.loading import load_pretrained
+from tupe_jax.inference.loading import load
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
+from tupe_jax.model.params import model_from
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ def folder():
 
 @pytest.fixture(scope="module")
 def ours(folder):
-    return load_pretrained(folder)
+    return load(folder)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def tokenizer(folder):
 
 def test_texts_are_cut_into_the_same_pieces(ours, tokenizer):
     for text in [*AWKWARD, *SENTENCES]:
-        assert ours.vocabulary.encode(text) == tokenizer.encode(text, add_special_tokens=False)
+        assert ours.tokenizer.encode(text) == tokenizer.encode(text, add_special_tokens=False)
 
 
 def test_the_hidden_states_of_every_layer(ours, theirs, tokenizer):
@@ -58,7 +59,7 @@ def test_the_hidden_states_of_every_layer(ours, theirs, tokenizer):
         expected = theirs(**batch, output_hidden_states=True).hidden_states
     is_word = batch["attention_mask"].numpy().astype(bool)
     assert not is_word.all()
-    hidden = nnx.jit(type(ours.model()).hidden_states)(ours.model(), batch["input_ids"].numpy())
+    hidden = nnx.jit(type(ours.module).hidden_states)(ours.module, batch["input_ids"].numpy())
     for states, others in zip(hidden, expected, strict=True):
         states, others = np.asarray(states)[is_word], others.numpy()[is_word]
         np.testing.assert_allclose(states, others, rtol=0, atol=1e-5 * abs(others).max())
@@ -68,10 +69,10 @@ def test_the_hidden_states_of_every_layer(ours, theirs, tokenizer):
 def identical(ours):
     """What ours attends to among n identical words, the mean over some words."""
     # One layer is compiled, and not six: most of the time, and all of it for three lengths.
-    looped = replace(ours, config=replace(ours.config, layer_loop="scan")).model()
+    looped = model_from(replace(ours.config, layer_loop="scan"), ours.params)
 
     def attention(n, count):
-        words = choose_words(ours.vocabulary.ordinary_ids, count)
+        words = choose_words(ours.tokenizer.ordinary_ids, count)
         return attention_among_identical_words(looped, n, words)
 
     return attention

@@ -4,10 +4,15 @@ import pytest
 
 from tests.interop.hugging_face import public_encoders as public
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.hugging_face.settings import CONFIGS, Found, Settings, model_config
+from tupe_jax.interop.hugging_face.settings import (
+    CONFIGS,
+    CheckpointContents,
+    JsonSettings,
+    model_config,
+)
 from tupe_jax.utils.errors import UserError
 
-FOUND = Found(pooler=True, masked_word_head=True, sep_id=3)
+CONTENTS = CheckpointContents(pooler=True, masked_word_head=True, sep_id=3)
 ODD = [0, -1, -7, 1.5, "", "many", True, None, [], [1], {}, {"a": 1}, float("nan"), float("inf")]
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 SIZES_OF_XLNET = ("vocab_size", "d_model", "n_layer", "n_head")
@@ -18,7 +23,7 @@ def config_of(kind, changes):
     _, config = public.MODELS[kind]
     values = {**config.to_dict(), **changes}
     known = {name: value for name, value in values.items() if value is not ...}
-    return model_config(kind, Settings(known, "config.json"), FOUND)
+    return model_config(kind, JsonSettings(known, "config.json"), CONTENTS)
 
 
 def complaint_about(kind, changes):

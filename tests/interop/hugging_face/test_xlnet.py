@@ -14,7 +14,7 @@ from tests.tokenizers.test_hugging_face import unigram
 from tupe_jax import cli
 from tupe_jax.config.schema import Config, ModelConfig
 from tupe_jax.data.labelled.encode import join
-from tupe_jax.inference.loading import check_vocabulary
+from tupe_jax.inference.trained_model import check_tokenizer
 from tupe_jax.utils.errors import UserError
 
 TEXTS = ["the quick fox", "the lazy dogs jump over"]
@@ -72,8 +72,7 @@ def test_sentence_vectors_are_those_of_the_tokenizer_s_own_rows(ours, theirs, to
 
 @pytest.mark.slow
 def test_attention_in_a_pair_is_that_of_its_token_types(ours, theirs, tokenizer):
-    vocabulary = ours.vocabulary
-    row = np.array([join(vocabulary, *map(vocabulary.encode, TEXTS), 99)])
+    row = np.array([join(ours.tokenizer, *map(ours.tokenizer.encode, TEXTS), 99)])
     batch = tokenizer(*TEXTS, return_token_type_ids=True, return_tensors="pt")
     assert sorted(set(batch["token_type_ids"][0].tolist())) == [0, 1, 2]
     attention = nnx.jit(lambda encoder: encoder.attention_weights(row))(ours.module.encoder)
@@ -103,5 +102,5 @@ def test_where_the_classifier_token_cannot_be_last(ours):
     with pytest.raises(UserError, match=r"cls_last=True is for imported models"):
         Config(model=small_config("bert_a", cls_last=True))
     config = ModelConfig(**{**vars(ours.config), "cls_last": False})
-    with pytest.raises(UserError, match=r"model begins rows with \[CLS\], but .* ends rows with"):
-        check_vocabulary(config, ours.vocabulary)
+    with pytest.raises(UserError, match=r"\[CLS\] first, but .* last"):
+        check_tokenizer(config, ours.tokenizer)

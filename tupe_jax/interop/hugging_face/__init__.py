@@ -1,10 +1,10 @@
-"""Public encoders in Hugging Face's layout: their weights and tokenizers, in our model.
+"""Import public encoders in Hugging Face's layout: weights and tokenizers.
 
-settings.py    config.json of each model type -> ModelConfig; odd values are refused by name
-names.py       the names of each model type's arrays -> paths in our model
-pieces.py      arrays that are cut in another way there
-tokenizer.py   the tokenizer, from whichever files it has
-files.py       reading the folder
-importing.py   all of it together
-exporting.py   the way back, for BERT-A
+settings.py        config.json of each model type -> ModelConfig; raises on unsupported values
+names.py           the array names of each model type -> paths in our model
+array_layouts.py   arrays that some model types split differently
+tokenizer.py       the tokenizer, from any of the files it may be in
+files.py           reads config.json and the weights
+importing.py       reads a whole folder
+exporting.py       writes a folder, for BERT-A
 """

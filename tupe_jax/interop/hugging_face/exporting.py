@@ -1,4 +1,4 @@
-"""BERT-A for Hugging Face's `transformers`: the one of our encoders that it holds exactly."""
+"""Export BERT-A for Hugging Face's `transformers`, which has no other of our encodings."""
 
 import json
 from collections.abc import Mapping
@@ -12,30 +12,31 @@ from tupe_jax.config.schema import ModelConfig
 from tupe_jax.interop.hugging_face import files, names
 from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
-from tupe_jax.interop.model_folder import VOCABULARY, vocabulary_name
+from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, tokenizer_file_name
+from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
 from tupe_jax.utils.errors import UserError
 
 
-def write_files(model: MaskedLM, vocabulary: bytes | None, folder: Path) -> None:
-    """Write config, weights and the vocabulary (its file's content) to a folder that is there.
+def write_files(model: MaskedLM, tokenizer: bytes | None, folder: Path) -> None:
+    """Write config, weights and the content of a tokenizer's file to an existing folder.
 
-    `BertForMaskedLM.from_pretrained` reads the first two. An imported vocabulary is a tokenizer
-    again there; our own lies beside them as it is, for ourselves.
+    `BertForMaskedLM.from_pretrained` reads the config and the weights. An imported tokenizer is
+    written in Hugging Face's format. A SentencePiece model is copied; only tupe_jax reads it.
     """
     config, state = to_state_dict(model)
-    if vocabulary is not None:
-        _write_vocabulary(vocabulary, folder)
-    _write_json(folder / files.SETTINGS, config)
+    if tokenizer is not None:
+        _write_tokenizer(tokenizer, folder)
+    _write_json(folder / files.CONFIG, config)
     safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
 
 
-def _write_vocabulary(vocabulary: bytes, folder: Path) -> None:
-    if vocabulary_name(vocabulary) == VOCABULARY:
-        (folder / VOCABULARY).write_bytes(vocabulary)
+def _write_tokenizer(tokenizer: bytes, folder: Path) -> None:
+    if tokenizer_file_name(tokenizer) == SENTENCEPIECE_TOKENIZER:
+        (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer)
         return
-    saved = json.loads(vocabulary)
+    saved = json.loads(tokenizer)
     _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
     _write_json(folder / TOKENIZER, saved["tokenizer"])
 
@@ -48,13 +49,13 @@ def _write_json(file: Path, content: Mapping[str, Any]) -> None:
 def _tokenizer_settings(
     tokenizer: Mapping[str, Any], special: Mapping[str, int], **_: Any
 ) -> dict[str, Any]:
-    """What `BertTokenizer` asks for beside the pieces: it makes a normalizer of its own."""
+    """The settings from which `BertTokenizer` builds its normalizer."""
     normalizer = tokenizer["normalizer"] or {}
     kinds = (tokenizer["model"]["type"], normalizer.get("type"))
     if kinds != ("WordPiece", "BertNormalizer"):
         raise UserError(
-            "Hugging Face's BERT reads with WordPiece and BertNormalizer, this model with "
-            f"{' and '.join(map(str, kinds))}: export it without --format=hf"
+            "Hugging Face's BERT tokenizes with WordPiece and BertNormalizer, this model with "
+            f"{' and '.join(map(str, kinds))}; export it without --format=hf"
         )
     written = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
     return {
@@ -67,23 +68,23 @@ def _tokenizer_settings(
 
 
 def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The content of `config.json`, and the arrays by the names of `BertForMaskedLM`."""
+    """The content of `config.json`, and the state dict of `BertForMaskedLM`."""
     config = model.config
     _check_is_bert(config)
     if heads := classification_heads_of(model):
         raise UserError(
-            f"the head {next(iter(heads))!r} has no place there: export the model it was "
-            "fine-tuned from, or leave out --format=hf"
+            f"--format=hf has no classification heads such as {next(iter(heads))!r}; export the "
+            "model it was fine-tuned from, or leave out --format=hf"
         )
-    table, arrays = names.BERT, arrays_of(model)
-    state = {place.name: place.read(arrays) for place in names.places(table, config)}
-    # There is always a segment there, and nothing may come of it.
+    table = names.BERT
+    state = state_from_params(arrays_of(model), names.mappings(table, config))
+    # Theirs always adds a segment embedding; zeros change nothing.
     state.setdefault(names.SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
-    whole = {
+    prefixed = {
         name if name.startswith("cls.") else f"{table.prefix}{name}": array
         for name, array in state.items()
     }
-    return _settings(config), whole
+    return _settings(config), prefixed
 
 
 def _settings(config: ModelConfig) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _settings(config: ModelConfig) -> dict[str, Any]:
 
 def _check_is_bert(config: ModelConfig) -> None:
     position = config.position
-    odd = {
+    required = {
         "position.absolute": (position.absolute, "added"),
         "position.relative": (position.relative, "none"),
         "position.untie_cls": (position.untie_cls, False),
@@ -121,8 +122,8 @@ def _check_is_bert(config: ModelConfig) -> None:
         "model.share_layers": (config.share_layers, False),
         "model.pre_layer_norm": (config.pre_layer_norm, False),
     }
-    for name, (value, wanted) in odd.items():
-        if value != wanted:
+    for name, (value, expected) in required.items():
+        if value != expected:
             raise UserError(
-                f"Hugging Face's format holds BERT-A only: {name}={value!r} should be {wanted!r}"
+                f"Hugging Face's format holds BERT-A only: {name}={value!r} should be {expected!r}"
             )

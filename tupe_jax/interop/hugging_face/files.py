@@ -1,4 +1,4 @@
-"""Reading a folder in Hugging Face's layout; nothing in it is executed."""
+"""Read the files of a folder in Hugging Face's layout; nothing in them is executed."""
 
 import json
 from collections.abc import Mapping
@@ -12,40 +12,40 @@ from tupe_jax.interop.checkpoint_file import read_torch
 from tupe_jax.model.params import Array
 from tupe_jax.utils.errors import UserError
 
-SETTINGS = "config.json"
+CONFIG = "config.json"
 WEIGHTS, TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """`config.json`, if it is one of Hugging Face's: it names a `model_type`."""
+    """`config.json`, or None if it is not one of Hugging Face: it must have a `model_type`."""
     try:
-        config = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return config if isinstance(config, dict) and "model_type" in config else None
 
 
 def require_config(folder: Path) -> dict[str, Any]:
-    """The same, or what is wrong with it."""
+    """`config.json`; raise if it is not one of Hugging Face."""
     config = read_config(folder)
     if config is not None:
         return config
-    file = folder / SETTINGS
+    file = folder / CONFIG
     if not folder.is_dir():
         raise UserError(f"no folder {folder}; download a model's files into one first")
     if not file.exists():
-        raise UserError(f"{folder} has no {SETTINGS}: it is no model in Hugging Face's layout")
+        raise UserError(f"{folder} has no {CONFIG}: it is not a model in Hugging Face's layout")
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
     if isinstance(found, dict) and "classification_heads" in found:
-        raise UserError(f"{folder} is a model folder of ours already; use it as it is")
-    raise UserError(f"{file} names no model_type: it is no model in Hugging Face's layout")
+        raise UserError(f"{folder} is a tupe_jax model folder already; use it as it is")
+    raise UserError(f"{file} has no model_type: it is not a model in Hugging Face's layout")
 
 
 def read_arrays(folder: Path) -> Mapping[str, Array]:
-    """All arrays by their names, from whichever file there is."""
+    """All arrays by name, from safetensors or PyTorch files."""
     for name in (WEIGHTS, TORCH_WEIGHTS):
         index = folder / f"{name}.index.json"
         if index.exists():
@@ -56,7 +56,7 @@ def read_arrays(folder: Path) -> Mapping[str, Array]:
 
 
 def _parts(index: Path) -> list[Path]:
-    """The files that hold some of the arrays each."""
+    """The files that an index lists."""
     try:
         names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
         return sorted({index.parent / name for name in names})

@@ -1,20 +1,24 @@
-"""A checkpoint of a public encoder as our model."""
+"""Read a public encoder in Hugging Face's layout: config, parameters and tokenizer."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.config.validation import one_of
-from tupe_jax.interop.hugging_face import files, names, pieces
-from tupe_jax.interop.hugging_face.settings import Found, Settings, model_config, naming
+from tupe_jax.interop.hugging_face import array_layouts, files, names
+from tupe_jax.interop.hugging_face.settings import (
+    CheckpointContents,
+    JsonSettings,
+    model_config,
+    name_source_in_errors,
+)
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
-from tupe_jax.interop.model_folder import VOCABULARY
-from tupe_jax.interop.param_mapping import check_names, reader
-from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.params import Array, model_from
+from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
+from tupe_jax.interop.param_mapping import check_names, params_from_state
+from tupe_jax.model.params import Array, Params, param_shapes
 from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -30,104 +34,90 @@ NAMES: Mapping[str, names.Names] = {
     "xlnet": names.XLNET,
 }
 
-CUT_IN_ANOTHER_WAY = {
-    "roberta": pieces.roberta,
-    "deberta": pieces.deberta,
-    "deberta-v2": pieces.deberta_v2,
-    "xlnet": pieces.xlnet,
+ARRAY_LAYOUTS = {
+    "roberta": array_layouts.roberta,
+    "deberta": array_layouts.deberta,
+    "deberta-v2": array_layouts.deberta_v2,
+    "xlnet": array_layouts.xlnet,
 }
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A model with its vocabulary."""
-
-    model_type: str
-    model: MaskedLM
-    vocabulary: Tokenizer
-    vocabulary_file: bytes
-    left_out: Sequence[str]
-    """Arrays that our model has no place for."""
-
-
-def is_one(folder: Path) -> bool:
-    """Whether a folder has Hugging Face's layout, of whichever model."""
-    return files.read_config(folder) is not None
-
-
-def from_folder(folder: Path) -> Imported:
-    """The model and the tokenizer in a folder of Hugging Face's layout."""
-    config = files.require_config(folder)
-    source = f"{folder / files.SETTINGS}"
-    kind = one_of(str(config["model_type"]), NAMES, f"model_type in {source}")
-    size = Settings(config, source).size("vocab_size")
-    vocabulary, vocabulary_file = _vocabulary(folder, kind, size)
+def read_folder(folder: Path) -> tuple[ModelConfig, Params, Tokenizer, list[str]]:
+    """The config, the parameters, the tokenizer, and the names of the arrays that are left out."""
+    settings = files.require_config(folder)
+    source = str(folder / files.CONFIG)
+    model_type = one_of(str(settings["model_type"]), NAMES, f"model_type in {source}")
+    size = JsonSettings(settings, source).size("vocab_size")
+    tokenizer = _read_tokenizer(folder, model_type, size)
     state = files.read_arrays(folder)
-    model = from_state_dict(config, state, sep_id=vocabulary.special.sep_id, source=source)
-    left_out = sorted(n for n in state if names.is_unused(NAMES[kind], model.config, n))
-    return Imported(kind, model, vocabulary, vocabulary_file, left_out)
+    config, params = params_from_state_dict(
+        settings, state, sep_id=tokenizer.special.sep_id, source=source
+    )
+    unused = sorted(n for n in state if names.is_unused(NAMES[model_type], config, n))
+    return config, params, tokenizer, unused
 
 
-def _vocabulary(folder: Path, kind: str, size: int) -> tuple[Tokenizer, bytes]:
-    """The tokenizer; or a vocabulary of ours, beside what we exported."""
-    own = folder / VOCABULARY
+def _read_tokenizer(folder: Path, model_type: str, size: int) -> Tokenizer:
+    """The folder's tokenizer; a model that we exported may have a SentencePiece file instead."""
+    own = folder / SENTENCEPIECE_TOKENIZER
     if own.exists():
-        return SentencePieceTokenizer.load(own), own.read_bytes()
-    vocabulary = read_tokenizer(folder, kind, size)
-    return vocabulary, vocabulary.content
+        return SentencePieceTokenizer.load(own)
+    return read_tokenizer(folder, model_type, size)
 
 
-def from_state_dict(
-    config: Mapping[str, Any],
+def params_from_state_dict(
+    settings: Mapping[str, Any],
     state: Mapping[str, Array],
     *,
     sep_id: int,
     source: str = "config.json",
-) -> MaskedLM:
-    """The model that `config` (of a `config.json`) and its arrays describe.
+) -> tuple[ModelConfig, Params]:
+    """The config and the parameters of the model in a state dict with its `config.json`.
 
-    The pooler and the head for masked words are there if the checkpoint has them; heads of other
+    The pooler and the masked LM head are read if the checkpoint has them; heads of other
     objectives and tasks are left out. A missing, unknown or misshapen array is an error.
     """
-    kind = one_of(str(config.get("model_type")), NAMES, f"model_type in {source}")
-    with naming(source):
-        return _model(kind, Settings(config, source), state, sep_id)
+    model_type = one_of(str(settings.get("model_type")), NAMES, f"model_type in {source}")
+    with name_source_in_errors(source):
+        return _convert(model_type, JsonSettings(settings, source), state, sep_id)
 
 
-def _model(kind: str, settings: Settings, state: Mapping[str, Array], sep_id: int) -> MaskedLM:
-    table = NAMES[kind]
+def _convert(
+    model_type: str, settings: JsonSettings, state: Mapping[str, Array], sep_id: int
+) -> tuple[ModelConfig, Params]:
+    table = NAMES[model_type]
     state = _usual_names(state, table)
-    found = Found(
+    contents = CheckpointContents(
         pooler=f"{table.pooler}.weight" in state,
         masked_word_head=f"{table.head_dense}.weight" in state,
         sep_id=sep_id,
-        no_segments=kind == "bert" and _adds_nothing(state.get(names.SEGMENTS)),
+        no_segments=model_type == "bert" and _is_zero_segment(state.get(names.SEGMENTS)),
     )
-    if found.no_segments:
+    if contents.no_segments:
         del state[names.SEGMENTS]
-    ours = model_config(kind, settings, found)
-    state = {n: array for n, array in state.items() if not names.is_unused(table, ours, n)}
-    if kind in CUT_IN_ANOTHER_WAY:
+    config = model_config(model_type, settings, contents)
+    state = {n: array for n, array in state.items() if not names.is_unused(table, config, n)}
+    if model_type in ARRAY_LAYOUTS:
         try:
-            state = CUT_IN_ANOTHER_WAY[kind](state, settings, ours)
+            state = ARRAY_LAYOUTS[model_type](state, settings, config)
         except KeyError as error:
             raise UserError(f"the checkpoint lacks {error.args[0]}") from None
     if table.positions in state:
-        # RoBERTa's first rows are of no position: padding has one, and what it is counted from.
-        offset = settings.number("max_position_embeddings", 512) - ours.position.max_length
+        # The first rows of RoBERTa's table are unused: positions start after the padding id.
+        offset = settings.number("max_position_embeddings", 512) - config.position.max_length
         state[table.positions] = state[table.positions][offset:]
-    places = list(names.places(table, ours))
-    check_names(state, places)
-    return model_from(ours, {}, reader(places, state))
+    mappings = list(names.mappings(table, config))
+    check_names(state, mappings)
+    return config, params_from_state(state, mappings, param_shapes(config, {}))
 
 
-def _adds_nothing(segments_NxD: Array | None) -> bool:
-    """Whether there is one segment of zeros: so we export a model without any."""
+def _is_zero_segment(segments_NxD: Array | None) -> bool:
+    """Whether there is one segment of zeros, as we export it for a model without segments."""
     return segments_NxD is not None and len(segments_NxD) == 1 and not segments_NxD.any()
 
 
 def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Array]:
-    """Names as of today, without the prefix a model with a head has, nor copies of tied arrays."""
+    """The arrays by current names, without the prefix of a model with a head and without copies."""
     renamed = {}
     for name, array in state.items():
         name = name.removeprefix(table.prefix)

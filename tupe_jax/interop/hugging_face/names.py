@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.param_mapping import Layout, Place, linear, norm
+from tupe_jax.interop.param_mapping import Layout, ParamMapping, linear, norm
 from tupe_jax.model.params import Path
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
@@ -20,15 +20,15 @@ _OTHERS_HEADS = (
     "end_logits.",
     "answer_class.",
 )
-"""Beginnings of names that the heads of others' tasks have, whichever the model type."""
+"""Prefixes of the arrays of task heads, of any model type."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """One model type's. A name that is empty has no place in it."""
+    """The array names of a model type. An empty name means that it has no such array."""
 
     layer: str
-    """Of layer {}; the names up to `mlp_norm` follow it."""
+    """The prefix of layer {}, for the names up to `mlp_norm`."""
     query: str
     key: str
     value: str
@@ -39,23 +39,23 @@ class Names:
     mlp_norm: str
 
     head_dense: str
-    """Of the head for masked words."""
+    """The masked LM head."""
     head_norm: str
     head_bias: str
     head_copies: Mapping[str, str]
-    """Arrays that are tied to others, by their names."""
+    """Names of tied arrays, and of the arrays they are copies of."""
 
     prefix: str
-    """That the encoder's names have beside a head."""
+    """The prefix of the encoder's names in a model with a head."""
     words: str = "embeddings.word_embeddings.weight"
     positions: str = "embeddings.position_embeddings.weight"
     embedding_projection: str = ""
     relative_table: str = ""
     layer_terms: Mapping[Path, tuple[str, Layout]] = field(default_factory=dict)
-    """What a layer's attention has beside projections, by our path and their name."""
+    """Other arrays of a layer's attention: our path, their name and layout."""
     pooler: str = "pooler.dense"
     unused: tuple[str, ...] = ()
-    """Beginnings of names: heads of other objectives, and what follows from the sizes."""
+    """Prefixes of arrays to leave out: heads of other objectives, and buffers."""
 
 
 BERT = Names(
@@ -138,7 +138,7 @@ ALBERT = replace(
 )
 
 
-DEBERTA = replace(  # version 1 in these pieces, too
+DEBERTA = replace(  # version 1 also has these names, after `array_layouts.deberta`
     BERT,
     prefix="deberta.",
     query="attention.self.query_proj",
@@ -151,7 +151,7 @@ DEBERTA = replace(  # version 1 in these pieces, too
         (*_RELATIVE, "query_kernel"): ("attention.self.pos_query_proj.weight", "kernel"),
         (*_RELATIVE, "query_bias"): ("attention.self.pos_query_proj.bias", "vector"),
     },
-    pooler="",  # that of a classifier, with an activation of its own
+    pooler="",  # it belongs to a classifier and has another activation
     unused=(*_BUFFERS, *_OTHERS_HEADS, "pooler.", "lm_predictions.", "mask_predictions."),
 )
 
@@ -182,29 +182,29 @@ XLNET = replace(
 
 
 def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
-    """Whether a model of this type and config has no place for an array of its checkpoint."""
+    """Whether our model leaves out this array of a checkpoint."""
     name = name.removeprefix(names.prefix)
-    # DeBERTa's files keep a table of positions that nothing is added from.
-    idle = name == names.positions and config.position.absolute != "added"
-    return idle or name.startswith(names.unused)
+    # DeBERTa's files keep a position table that the model does not use.
+    is_idle = name == names.positions and config.position.absolute != "added"
+    return is_idle or name.startswith(names.unused)
 
 
-def places(names: Names, config: ModelConfig) -> Iterator[Place]:
-    """All arrays of a model of this type and config."""
+def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
+    """All arrays of a model with this type and config."""
     encoder, head = "encoder", "masked_word_head"
-    yield Place(names.words, (encoder, "word_embedding"), "same")
+    yield ParamMapping(names.words, (encoder, "word_embedding"), "same")
     if config.position.absolute == "added":
         table = (encoder, "positions", "absolute", "table")
-        yield Place(names.positions, table, "same")
+        yield ParamMapping(names.positions, table, "same")
     if config.segments:
-        yield Place(SEGMENTS, (encoder, "segment_embedding"), "same")
+        yield ParamMapping(SEGMENTS, (encoder, "segment_embedding"), "same")
     if config.embedding_norm:
         yield from norm("embeddings.LayerNorm", encoder, "embedding_norm")
     if config.embedding_size:
         yield from linear(names.embedding_projection, encoder, "embedding_projection")
     if names.relative_table:
         ours = "table" if config.position.relative == "t5" else "r"
-        yield Place(names.relative_table, (encoder, "positions", "relative", ours), "same")
+        yield ParamMapping(names.relative_table, (encoder, "positions", "relative", ours), "same")
     for i in range(1 if config.share_layers else config.num_layers):
         yield from _layer(names, i)
     if config.pooler:
@@ -212,10 +212,10 @@ def places(names: Names, config: ModelConfig) -> Iterator[Place]:
     if config.masked_word_head:
         yield from linear(names.head_dense, head, "dense")
         yield from norm(names.head_norm, head, "norm")
-        yield Place(names.head_bias, (head, "bias"), "same")
+        yield ParamMapping(names.head_bias, (head, "bias"), "same")
 
 
-def _layer(names: Names, i: int) -> Iterator[Place]:
+def _layer(names: Names, i: int) -> Iterator[ParamMapping]:
     def name(part: str) -> str:
         return f"{names.layer.format(i)}.{part}"
 
@@ -224,10 +224,10 @@ def _layer(names: Names, i: int) -> Iterator[Place]:
     for n, part in enumerate((names.query, names.key, names.value)):
         projection = (*attention, "query_key_value")
         kernel_index = (i, slice(None), n)
-        yield Place(f"{name(part)}.weight", (*projection, "kernel"), "kernel", kernel_index)
-        yield Place(f"{name(part)}.bias", (*projection, "bias"), "vector", (i, n))
+        yield ParamMapping(f"{name(part)}.weight", (*projection, "kernel"), "kernel", kernel_index)
+        yield ParamMapping(f"{name(part)}.bias", (*projection, "bias"), "vector", (i, n))
     for ours, (part, layout) in names.layer_terms.items():
-        yield Place(name(part), (*attention, *ours), layout, this)
+        yield ParamMapping(name(part), (*attention, *ours), layout, this)
     yield from linear(name(names.output), *attention, "output", layout="merge", index=this)
     yield from norm(name(names.attention_norm), *layers, "attention_norm", index=this)
     yield from linear(name(names.mlp_in), *layers, "mlp_in", index=this)

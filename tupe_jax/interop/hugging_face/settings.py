@@ -1,4 +1,4 @@
-"""`config.json` of a model type -> ModelConfig. What we could not follow exactly is refused."""
+"""Convert the `config.json` of each model type to a `ModelConfig`; raise on unsupported values."""
 
 import contextlib
 import math
@@ -18,12 +18,12 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """A `config.json`, with the values that a model type has where the file is silent."""
+class JsonSettings:
+    """The values of a JSON file, with checks and defaults."""
 
     values: Mapping[str, Any]
     source: str
-    """Named in complaints."""
+    """The file, for error messages."""
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.values.get(name)
@@ -53,14 +53,14 @@ class Settings:
     def flag(self, name: str, default: bool) -> bool:
         return bool(self._typed(name, default, "true or false", bool))
 
-    def _typed(self, name: str, default: Any, wanted: str, *types: type) -> Any:
+    def _typed(self, name: str, default: Any, expected: str, *types: type) -> Any:
         value = self.get(name, default)
-        if type(value) not in types:  # to isinstance, True is a number
-            raise UserError(f"{self.source}: {name}={value!r} should be {wanted}")
+        if type(value) not in types:  # isinstance would accept True as a number
+            raise UserError(f"{self.source}: {name}={value!r} should be {expected}")
         return value
 
     def require(self, name: str, *allowed: Any) -> None:
-        """Refuse a value that is not one of these; the first is that of a silent file."""
+        """Raise unless the value is one of these; the first is the default."""
         value = self.values.get(name)
         value = allowed[0] if value is None else value
         if value not in allowed:
@@ -69,69 +69,70 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the other files of the folder tell."""
+class CheckpointContents:
+    """What the weights and the tokenizer say about a model."""
 
     pooler: bool
     masked_word_head: bool
     sep_id: int
     no_segments: bool = False
-    """None at the input, whatever the config says."""
+    """There is no segment embedding at the input, whatever the config says."""
 
 
-def model_config(kind: str, settings: Settings, found: Found) -> ModelConfig:
-    """Our settings of a model of one of the known kinds; whatever is odd is one line."""
-    # Values that do not go together are found by ModelConfig, which knows of no file.
-    with naming(settings.source):
-        return CONFIGS[kind](settings, found)
+def model_config(
+    model_type: str, settings: JsonSettings, contents: CheckpointContents
+) -> ModelConfig:
+    """The `ModelConfig` for a `config.json` of this model type."""
+    with name_source_in_errors(settings.source):
+        return CONFIGS[model_type](settings, contents)
 
 
 @contextlib.contextmanager
-def naming(source: str) -> Iterator[None]:
-    """Complaints of those who know of no file begin with its name."""
+def name_source_in_errors(source: str) -> Iterator[None]:
+    """Prefix error messages with the file, unless they name it already."""
     try:
         yield
     except UserError as error:
-        told = str(error)
-        raise UserError(told if told.startswith(source) else f"{source}: {told}") from None
+        message = str(error)
+        raise UserError(message if message.startswith(source) else f"{source}: {message}") from None
 
 
-def bert(settings: Settings, found: Found) -> ModelConfig:
-    """BERT, and what is built alike: StructBERT, MiniLM."""
-    segments = 0 if found.no_segments else _segments(settings)
-    return _encoder(settings, found, _added(settings), segments=segments)
+def bert(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
+    """BERT; StructBERT and MiniLM have the same architecture."""
+    segments = 0 if contents.no_segments else _segments(settings)
+    return _encoder(settings, contents, _added(settings), segments=segments)
 
 
-def roberta(settings: Settings, found: Found) -> ModelConfig:
-    """Its head for masked words has the exact GELU whatever the layers have.
+def roberta(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
+    """The masked LM head always uses the exact GELU.
 
-    Its tokenizer tells no segments: all words are of the first, however many the table has.
+    The tokenizer has no segments: all tokens are in the first, whatever the size of the table.
     """
     settings.require("hidden_act", "gelu")
     pad_id = settings.number("pad_token_id", 1)
     position = _added(settings, offset=pad_id + 1)
-    return _encoder(settings, found, position, pad_id=pad_id, segments=1)
+    return _encoder(settings, contents, position, pad_id=pad_id, segments=1)
 
 
-def electra(settings: Settings, found: Found) -> ModelConfig:
-    if found.masked_word_head:
+def electra(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
+    if contents.masked_word_head:
         settings.require("hidden_act", "gelu")
     size = settings.size("embedding_size", 128)
     return _encoder(
         settings,
-        found,
+        contents,
         _added(settings),
         segments=_segments(settings),
         embedding_size=0 if size == settings.size("hidden_size") else size,
     )
 
 
-def albert(settings: Settings, found: Found) -> ModelConfig:
+def albert(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
     settings.require("num_hidden_groups", 1)
     settings.require("inner_group_num", 1)
     return _encoder(
         settings,
-        found,
+        contents,
         _added(settings),
         default_activation="gelu_new",
         default_dropout=0.0,
@@ -142,30 +143,32 @@ def albert(settings: Settings, found: Found) -> ModelConfig:
     )
 
 
-def mpnet(settings: Settings, found: Found) -> ModelConfig:
-    """Positions added at the input, and T5's bias with its 32 buckets up to distance 128."""
+def mpnet(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
+    """Positions are added at the input; attention has T5's bias of 32 buckets up to 128."""
     settings.require("hidden_act", "gelu")
     settings.require("relative_attention_num_buckets", 32)
-    # It takes its positions to begin after token 1, and pads with it, whatever is set.
+    # Its code assumes that positions start after padding token 1, whatever the config says.
     settings.require("pad_token_id", 1)
     position = _added(settings, offset=2, relative="t5", relative_bins=32, max_distance=128)
-    return _encoder(settings, found, position, pad_id=1)
+    return _encoder(settings, contents, position, pad_id=1)
 
 
-def deberta(settings: Settings, found: Found) -> ModelConfig:
+def deberta(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
     """Version 1."""
     settings.require("talking_head", False)
-    return _disentangled(settings, found, buckets=-1)
+    return _disentangled(settings, contents, buckets=-1)
 
 
-def deberta_v2(settings: Settings, found: Found) -> ModelConfig:
+def deberta_v2(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
     """Versions 2 and 3."""
     settings.require("conv_kernel_size", 0)
     settings.require("norm_rel_ebd", "none", "layer_norm")
-    return _disentangled(settings, found, buckets=settings.number("position_buckets", -1))
+    return _disentangled(settings, contents, buckets=settings.number("position_buckets", -1))
 
 
-def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig:
+def _disentangled(
+    settings: JsonSettings, contents: CheckpointContents, buckets: int
+) -> ModelConfig:
     settings.require("relative_attention", True)
     terms = settings.get("pos_att_type")
     listed = terms if isinstance(terms, list) else settings.text("pos_att_type").split("|")
@@ -179,8 +182,8 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
     farthest = longest if farthest < 1 else farthest
     if buckets >= farthest:
         raise UserError(
-            f"{settings.source}: position_buckets={buckets} is not supported, only fewer than the "
-            f"distances, {farthest}"
+            f"{settings.source}: position_buckets={buckets} is not supported; it must be less "
+            f"than the largest distance, {farthest}"
         )
     position = PositionConfig(
         absolute="added" if settings.flag("position_biased_input", True) else "none",
@@ -194,7 +197,7 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
     dropout = settings.real("hidden_dropout_prob", 0.1)
     return _encoder(
         settings,
-        found,
+        contents,
         position,
         default_eps=1e-7,
         classifier_dropout=settings.real("cls_dropout", dropout),
@@ -202,18 +205,18 @@ def _disentangled(settings: Settings, found: Found, buckets: int) -> ModelConfig
     )
 
 
-def xlnet(settings: Settings, found: Found) -> ModelConfig:
-    """Used as an encoder: all words see each other, and nothing is remembered.
+def xlnet(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
+    """XLNet as an encoder: attention is bidirectional and has no memory.
 
-    Its rows end with [CLS]. They are padded on the left there, on the right here: to relative
-    positions that is the same.
+    Sequences end with [CLS]. Hugging Face pads on the left, we pad on the right; with relative
+    positions this makes no difference.
     """
     settings.require("attn_type", "bi")
     settings.require("bi_data", False)
     settings.require("clamp_len", -1)
     settings.require("same_length", False)
     settings.require("untie_r", True)
-    usual: dict[str, Any] = {
+    common: dict[str, Any] = {
         "hidden_size": settings.size("d_model"),
         "num_hidden_layers": settings.size("n_layer"),
         "num_attention_heads": settings.size("n_head"),
@@ -222,11 +225,11 @@ def xlnet(settings: Settings, found: Found) -> ModelConfig:
         "hidden_dropout_prob": settings.real("dropout", 0.1),
         "attention_probs_dropout_prob": settings.real("dropout", 0.1),
     }
-    settings.require("d_head", usual["hidden_size"] // usual["num_attention_heads"])
+    settings.require("d_head", common["hidden_size"] // common["num_attention_heads"])
     position = PositionConfig(absolute="none", relative="transformer_xl", untie_cls=False)
     return _encoder(
-        Settings({**settings.values, **usual}, settings.source),
-        found,
+        JsonSettings({**settings.values, **common}, settings.source),
+        contents,
         position,
         pad_id=settings.number("pad_token_id", 5),
         classifier_dropout=settings.real("summary_last_dropout", 0.1),
@@ -236,8 +239,8 @@ def xlnet(settings: Settings, found: Found) -> ModelConfig:
     )
 
 
-def _added(settings: Settings, offset: int = 0, **relative: Any) -> PositionConfig:
-    """Learned positions at the input; the first `offset` rows of the table belong to no word."""
+def _added(settings: JsonSettings, offset: int = 0, **relative: Any) -> PositionConfig:
+    """Learned positions at the input; the first `offset` rows of the table are unused."""
     settings.require("position_embedding_type", "absolute")
     return PositionConfig(
         absolute="added",
@@ -247,13 +250,13 @@ def _added(settings: Settings, offset: int = 0, **relative: Any) -> PositionConf
     )
 
 
-def _segments(settings: Settings) -> int:
+def _segments(settings: JsonSettings) -> int:
     return settings.number("type_vocab_size", 2)
 
 
 def _encoder(
-    settings: Settings,
-    found: Found,
+    settings: JsonSettings,
+    contents: CheckpointContents,
     position: PositionConfig,
     *,
     pad_id: int | None = None,
@@ -263,7 +266,7 @@ def _encoder(
     classifier_dropout: float | None = None,
     **others: Any,
 ) -> ModelConfig:
-    """What all types call alike."""
+    """The settings that have the same name in all model types."""
     settings.require("is_decoder", False)
     settings.require("add_cross_attention", False)
     activation = settings.text("hidden_act", default_activation)
@@ -284,15 +287,15 @@ def _encoder(
         classifier_dropout=classifier_dropout,
         activation=ACTIVATIONS[activation],
         pad_id=settings.number("pad_token_id", 0) if pad_id is None else pad_id,
-        sep_id=found.sep_id,
-        masked_word_head=found.masked_word_head,
-        pooler=found.pooler,
+        sep_id=contents.sep_id,
+        masked_word_head=contents.masked_word_head,
+        pooler=contents.pooler,
         position=position,
         **others,
     )
 
 
-CONFIGS: Mapping[str, Callable[[Settings, Found], ModelConfig]] = {
+CONFIGS: Mapping[str, Callable[[JsonSettings, CheckpointContents], ModelConfig]] = {
     "bert": bert,
     "roberta": roberta,
     "electra": electra,

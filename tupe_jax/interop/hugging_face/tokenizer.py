@@ -1,4 +1,4 @@
-"""The tokenizer in a folder of Hugging Face's layout, from whichever files it has."""
+"""Read the tokenizer in a folder of Hugging Face's layout, from any of the files it may be in."""
 
 import importlib
 import json
@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tupe_jax.interop.hugging_face.files import SETTINGS
-from tupe_jax.interop.hugging_face.settings import Settings
+from tupe_jax.interop.hugging_face.files import CONFIG
+from tupe_jax.interop.hugging_face.settings import JsonSettings
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, library
 from tupe_jax.utils.errors import UserError
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
 BPE = ("vocab.json", "merges.txt")
-TOKENIZER_SETTINGS, ADDED_PIECES = "tokenizer_config.json", "added_tokens.json"
+TOKENIZER_SETTINGS, ADDED_TOKENS = "tokenizer_config.json", "added_tokens.json"
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What the files may leave unsaid: how a model type writes its special pieces."""
+class TokenizerKind:
+    """The defaults of a model type, for what the files may leave out."""
 
     pad: str
     cls: str
@@ -28,23 +28,23 @@ class Kind:
     mask: str
     unk: str
     pair_separators: int = 1
-    """[SEP] between the texts of a pair."""
+    """The number of [SEP] between the texts of a pair."""
     cls_last: bool = False
-    """[CLS] ends a row instead of beginning it."""
+    """[CLS] is the last token of a sequence instead of the first."""
     lower_case: bool | None = False
-    """None: as in its tokenizer.json, whatever is set."""
+    """None: as in tokenizer.json, whatever do_lower_case is."""
     mask_takes_space: bool = False
-    """The space before it, like a word."""
+    """[MASK] includes the space before it."""
     adds_mask: bool = False
-    """Behind the pieces of its files."""
+    """[MASK] is added after the tokens of the file."""
     keeps_spaces: bool = False
-    """To SentencePiece a text is one word."""
+    """Text is not split at spaces before SentencePiece."""
 
 
-_BERT = Kind("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", lower_case=True)
-_ROBERTA = Kind("<pad>", "<s>", "</s>", "<mask>", "<unk>", pair_separators=2)
+_BERT = TokenizerKind("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", lower_case=True)
+_ROBERTA = TokenizerKind("<pad>", "<s>", "</s>", "<mask>", "<unk>", pair_separators=2)
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, TokenizerKind] = {
     "bert": _BERT,
     "electra": _BERT,
     "roberta": _ROBERTA,
@@ -52,12 +52,12 @@ KINDS: Mapping[str, Kind] = {
     "deberta": replace(_BERT, lower_case=False),
     "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, keeps_spaces=True),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
-    "xlnet": Kind(
+    "xlnet": TokenizerKind(
         "<pad>", "<cls>", "<sep>", "<mask>", "<unk>", cls_last=True, mask_takes_space=True
     ),
 }
 
-CLASSES: Mapping[str, Kind] = {
+CLASSES: Mapping[str, TokenizerKind] = {
     "BertTokenizer": KINDS["bert"],
     "ElectraTokenizer": KINDS["electra"],
     "RobertaTokenizer": KINDS["roberta"],
@@ -68,26 +68,26 @@ CLASSES: Mapping[str, Kind] = {
     "AlbertTokenizer": KINDS["albert"],
     "XLNetTokenizer": KINDS["xlnet"],
 }
-"""A model may have another type's tokenizer, which its settings then name."""
+"""A model may use the tokenizer of another type; its settings name the class."""
 
 
 def read_tokenizer(folder: Path, model_type: str, size: int) -> HuggingFaceTokenizer:
-    """The tokenizer of a model of `size` rows, with the ids of its special pieces."""
+    """The tokenizer of a model whose embedding has `size` rows."""
     found = {
         **_json(folder / "special_tokens_map.json"),
         **_json(folder / TOKENIZER_SETTINGS),
     }
-    settings = Settings(found, str(folder / TOKENIZER_SETTINGS))
+    settings = JsonSettings(found, str(folder / TOKENIZER_SETTINGS))
     kind = _kind(folder, model_type, settings)
     written = {name: _written(found.get(f"{name}_token"), kind, name) for name in _NAMES}
     tokenizer = _tokenizer(folder, kind, settings, written)
     ids = {name: tokenizer.token_to_id(text) for name, text in written.items()}
     for name, number in ids.items():
         if number is None:
-            raise UserError(f"{folder}: its tokenizer has no {name} piece {written[name]!r}")
+            raise UserError(f"{folder}: its tokenizer has no {name} token {written[name]!r}")
     if tokenizer.get_vocab_size() > size:
         raise UserError(
-            f"{folder}: its tokenizer has {tokenizer.get_vocab_size()} pieces, but the model {size}"
+            f"{folder}: its tokenizer has {tokenizer.get_vocab_size()} tokens, but the model {size}"
         )
     special = SpecialTokens(**{f"{name}_id": number for name, number in ids.items()})
     return HuggingFaceTokenizer(
@@ -95,10 +95,8 @@ def read_tokenizer(folder: Path, model_type: str, size: int) -> HuggingFaceToken
     )
 
 
-def _kind(folder: Path, model_type: str, settings: Settings) -> Kind:
-    named = settings.values.get("tokenizer_class") or _json(folder / SETTINGS).get(
-        "tokenizer_class"
-    )
+def _kind(folder: Path, model_type: str, settings: JsonSettings) -> TokenizerKind:
+    named = settings.values.get("tokenizer_class") or _json(folder / CONFIG).get("tokenizer_class")
     name = str(named or "").removesuffix("Fast")
     if name and name not in CLASSES and not (folder / TOKENIZER).exists():
         raise UserError(
@@ -111,8 +109,8 @@ def _kind(folder: Path, model_type: str, settings: Settings) -> Kind:
 _NAMES = ("pad", "cls", "sep", "mask", "unk")
 
 
-def _written(setting: Any, kind: Kind, name: str) -> str:
-    """A special piece as text; files before 2024 wrap it in its properties."""
+def _written(setting: Any, kind: TokenizerKind, name: str) -> str:
+    """The text of a special token; files before 2024 wrap it in its properties."""
     setting = setting.get("content") if isinstance(setting, Mapping) else setting
     return str(setting or getattr(kind, name))
 
@@ -125,11 +123,13 @@ def _json(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise UserError(f"{file} should hold settings by their names")
+        raise UserError(f"{file} should be a JSON object")
     return found
 
 
-def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[str, str]) -> Any:
+def _tokenizer(
+    folder: Path, kind: TokenizerKind, settings: JsonSettings, written: Mapping[str, str]
+) -> Any:
     tokenizers = library()
     if (folder / TOKENIZER).exists():
         try:
@@ -150,11 +150,11 @@ def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[st
         )
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    _add_pieces(tokenizer, folder, settings, written.values())
+    _add_tokens(tokenizer, folder, settings, written.values())
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
 
     def is_there(name: str, text: str) -> bool:
-        # An added piece would take a row that nobody trained.
+        # An added token would get an untrained row of the embedding.
         return tokenizer.token_to_id(text) is not None or (name == "mask" and kind.adds_mask)
 
     tokenizer.add_special_tokens(
@@ -169,35 +169,37 @@ def _tokenizer(folder: Path, kind: Kind, settings: Settings, written: Mapping[st
     return tokenizer
 
 
-def _check_case(tokenizer: Any, folder: Path, kind: Kind, settings: Settings) -> None:
-    """Refuse two files of which one lowers capitals: the pieces would be those of either."""
+def _check_case(tokenizer: Any, folder: Path, kind: TokenizerKind, settings: JsonSettings) -> None:
+    """Raise if the files disagree on lower-casing; the model was trained with only one of them."""
     if kind.lower_case is None or isinstance(tokenizer.model, library().models.BPE):
         return
     normalizer = tokenizer.normalizer
     lowers = normalizer is not None and "a" in normalizer.normalize_str("A")
-    wanted = settings.flag("do_lower_case", kind.lower_case)
-    if lowers != wanted:
-        silent = settings.values.get("do_lower_case") is None
+    expected = settings.flag("do_lower_case", kind.lower_case)
+    if lowers != expected:
+        is_default = settings.values.get("do_lower_case") is None
         raise UserError(
-            f"{folder / TOKENIZER} {'lowers' if lowers else 'keeps'} capitals, but in "
-            f"{TOKENIZER_SETTINGS} do_lower_case is {wanted}{' where nothing is said' * silent}; "
+            f"{folder / TOKENIZER} {'lower-cases' if lowers else 'does not lower-case'}, but "
+            f"do_lower_case in {TOKENIZER_SETTINGS} is {expected}{' by default' * is_default}; "
             "make them agree"
         )
 
 
-def _add_pieces(tokenizer: Any, folder: Path, settings: Settings, special: Collection[str]) -> None:
-    """Those that were added to a vocabulary, if not all are in the tokenizer's own file."""
+def _add_tokens(
+    tokenizer: Any, folder: Path, settings: JsonSettings, special: Collection[str]
+) -> None:
+    """Add the tokens that the tokenizer's own file may lack."""
     found = settings.values.get("added_tokens_decoder")
     if found is None:  # files before 2023
         found = {
             number: {"content": text, "special": text in special, "normalized": text not in special}
-            for text, number in _json(folder / ADDED_PIECES).items()
+            for text, number in _json(folder / ADDED_TOKENS).items()
         }
     try:
         numbered = {int(number): library().AddedToken(**token) for number, token in found.items()}
     except (AttributeError, TypeError, ValueError):
         raise UserError(
-            f"{folder}: {TOKENIZER_SETTINGS} or {ADDED_PIECES} should give added pieces by number"
+            f"{folder}: {TOKENIZER_SETTINGS} or {ADDED_TOKENS} should list added tokens by id"
         ) from None
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for number, token in sorted(numbered.items(), key=lambda item: item[0]):
@@ -205,16 +207,16 @@ def _add_pieces(tokenizer: Any, folder: Path, settings: Settings, special: Colle
             (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
         if tokenizer.token_to_id(token.content) != number:
             raise UserError(
-                f"{folder}: the added piece {token.content!r} should have number {number}, but has "
-                f"{tokenizer.token_to_id(token.content)} behind the others"
+                f"{folder}: the added token {token.content!r} should have id {number}, but has "
+                f"{tokenizer.token_to_id(token.content)}"
             )
 
 
-def _wordpiece(file: Path, kind: Kind, settings: Settings, unk: str) -> Any:
+def _wordpiece(file: Path, kind: TokenizerKind, settings: JsonSettings, unk: str) -> Any:
     tokenizers = library()
-    pieces = file.read_text(encoding="utf-8").split("\n")
-    numbered = {piece: i for i, piece in enumerate(pieces) if piece}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbered, unk_token=unk))
+    tokens = file.read_text(encoding="utf-8").split("\n")
+    ids = {token: i for i, token in enumerate(tokens) if token}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token=unk))
     lower_case = settings.flag("do_lower_case", bool(kind.lower_case))
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
@@ -227,10 +229,10 @@ def _wordpiece(file: Path, kind: Kind, settings: Settings, unk: str) -> Any:
     return tokenizer
 
 
-def _byte_level_bpe(folder: Path, settings: Settings) -> Any:
+def _byte_level_bpe(folder: Path, settings: JsonSettings) -> Any:
     tokenizers = library()
-    vocabulary, merges = (str(folder / name) for name in BPE)
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocabulary, merges))
+    vocab, merges = (str(folder / name) for name in BPE)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocab, merges))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
         add_prefix_space=settings.flag("add_prefix_space", False)
     )
@@ -238,12 +240,12 @@ def _byte_level_bpe(folder: Path, settings: Settings) -> Any:
     return tokenizer
 
 
-def _unigram(file: Path, kind: Kind, settings: Settings) -> Any:
+def _unigram(file: Path, kind: TokenizerKind, settings: JsonSettings) -> Any:
     tokenizers = library()
     model = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
     model.ParseFromString(file.read_bytes())
     if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
-        raise UserError(f"{file} is not a unigram model of SentencePiece")
+        raise UserError(f"{file} is not a SentencePiece unigram model")
     scores = [(piece.piece, piece.score) for piece in model.pieces]
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.Unigram(scores, model.trainer_spec.unk_id, byte_fallback=False)
@@ -271,7 +273,7 @@ def _unigram(file: Path, kind: Kind, settings: Settings) -> Any:
 
 
 def _normalizer(lower_case: bool, keep_accents: bool, characters: bytes) -> Any:
-    """ALBERT's and XLNet's: quotes, accents and case before SentencePiece's own table."""
+    """The normalizer of ALBERT and XLNet: quotes, accents and case, then SentencePiece's table."""
     normalizers = library().normalizers
     steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not keep_accents:
@@ -284,7 +286,7 @@ def _normalizer(lower_case: bool, keep_accents: bool, characters: bytes) -> Any:
 
 
 def _light_normalizer(lower_case: bool) -> Any:
-    """DeBERTa's from version 2 on."""
+    """The normalizer of DeBERTa, versions 2 and 3."""
     tokenizers = library()
     normalizers = tokenizers.normalizers
     spaces = tokenizers.Regex(r"\s{2,}|[\n\r\t]")

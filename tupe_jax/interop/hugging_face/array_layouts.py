@@ -1,0 +1,95 @@
+"""Convert the arrays that RoBERTa, DeBERTa and XLNet split differently from BERT."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tupe_jax.config.schema import ModelConfig
+from tupe_jax.interop.hugging_face.names import SEGMENTS
+from tupe_jax.interop.hugging_face.settings import JsonSettings
+from tupe_jax.interop.param_mapping import check_shape
+from tupe_jax.model.params import Array
+
+RELATIVE = "encoder.rel_embeddings.weight"
+
+
+def roberta(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """Keep only the segment that its tokenizer gives to every token."""
+    return {**state, SEGMENTS: state[SEGMENTS][: config.segments]}
+
+
+def deberta(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """Version 1: split queries, keys and values; add zeros for missing biases."""
+    arrays, size = dict(state), config.hidden_size
+    zeros_D = np.zeros(size, np.float32)
+    for attention in _attentions(config):
+        weight_XxD = _take(arrays, f"{attention}.in_proj.weight", 3 * size, size)
+        weight_HxNxdxD = weight_XxD.reshape(config.num_heads, 3, config.head_size, size)
+        for n, (part, bias) in enumerate((("query", "q_bias"), ("key", ""), ("value", "v_bias"))):
+            projection = f"{attention}.{part}_proj"
+            arrays[f"{projection}.weight"] = weight_HxNxdxD[:, n].reshape(size, size)
+            arrays[f"{projection}.bias"] = arrays.pop(f"{attention}.{bias}") if bias else zeros_D
+        for old, new in (("pos_proj", "pos_key_proj"), ("pos_q_proj", "pos_query_proj")):
+            for kind in ("weight", "bias"):
+                name = f"{attention}.{old}.{kind}"
+                if name in arrays:
+                    arrays[f"{attention}.{new}.{kind}"] = arrays.pop(name)
+        arrays[f"{attention}.pos_key_proj.bias"] = zeros_D
+    return arrays
+
+
+def deberta_v2(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """Versions 2 and 3: apply the LayerNorm to r; copy shared projections.
+
+    The outputs are the same. Fine-tuning then trains the copies separately.
+    """
+    arrays = dict(state)
+    if settings.text("norm_rel_ebd", "none") == "layer_norm":
+        size = config.hidden_size
+        scale_D = _take(arrays, "encoder.LayerNorm.weight", size)
+        bias_D = _take(arrays, "encoder.LayerNorm.bias", size)
+        r_RxD = _take(arrays, RELATIVE, 2 * config.position.relative_bins, size)
+        centred = r_RxD - r_RxD.mean(-1, keepdims=True)
+        deviation = np.sqrt(np.square(centred).mean(-1, keepdims=True) + config.layer_norm_eps)
+        arrays[RELATIVE] = centred / deviation * scale_D + bias_D
+    if settings.flag("share_att_key", False):
+        for attention in _attentions(config):
+            for part in ("query", "key"):
+                for kind in ("weight", "bias"):
+                    content = arrays[f"{attention}.{part}_proj.{kind}"]
+                    arrays[f"{attention}.pos_{part}_proj.{kind}"] = content
+    return arrays
+
+
+def xlnet(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """Reshape projections to matrices; add zero biases."""
+    arrays = dict(state)
+    zeros_D = np.zeros(config.hidden_size, np.float32)
+    for i in range(config.num_layers):
+        attention = f"layer.{i}.rel_attn"
+        for part in "qkvo":
+            shape = (config.hidden_size, config.num_heads, config.head_size)
+            matrix_DxF = _take(arrays, f"{attention}.{part}", *shape).reshape(shape[0], -1)
+            # The first axis of the output projection is its output, that of the others the input.
+            arrays[f"{attention}.{part}.weight"] = matrix_DxF if part == "o" else matrix_DxF.T
+            arrays[f"{attention}.{part}.bias"] = zeros_D
+    return arrays
+
+
+def _take(arrays: dict[str, Array], name: str, *shape: int) -> Array:
+    """Remove an array and return it; raise if it does not have this shape."""
+    array = arrays.pop(name)
+    check_shape(name, array, shape)
+    return array
+
+
+def _attentions(config: ModelConfig) -> list[str]:
+    return [f"encoder.layer.{i}.attention.self" for i in range(config.num_layers)]
