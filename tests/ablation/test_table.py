@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 
 from tests.ablation.studies import record_of, small_study
-from tupe_jax.ablation.collect import Collected
-from tupe_jax.ablation.record import TaskScore
+from tupe_jax.ablation.results import StudyResults, TaskScore
 from tupe_jax.ablation.table import csv_table, markdown
 from tupe_jax.ablation.work_plan import RunKey
 
@@ -18,7 +17,7 @@ def record(variant, seed, rate=1e-3, **changes):
     return record_of(CONFIG, RunKey(variant, seed, rate), **changes)
 
 
-COLLECTED = Collected(
+COLLECTED = StudyResults(
     CONFIG,
     runs={
         "bert_a": {0: record("bert_a", 0, loss=3.0), 1: record("bert_a", 1, loss=4.0)},

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from tupe_jax import cli
-from tupe_jax.bench import matmul_peak, model_speed, timing
+from tupe_jax.bench import model_speed, timing
 from tupe_jax.bench.timing import Speed, seconds_in_turns
 from tupe_jax.config.loading import load_config
 from tupe_jax.config.recipes import from_config_dict
@@ -18,7 +18,7 @@ SMALL = ["--config=tupe_r:tiny", "--config.model.hidden_size=16", "--config.trai
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(timing, "SECONDS_PER_REPEAT", 0.01)
-    monkeypatch.setitem(matmul_peak.SIZES, "cpu", 64)
+    monkeypatch.setitem(timing.MATMUL_SIZES, "cpu", 64)
 
 
 def bench(capsys, *words):

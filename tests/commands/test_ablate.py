@@ -8,7 +8,7 @@ import pytest
 
 from tests.ablation.studies import PIECES
 from tupe_jax import cli
-from tupe_jax.ablation.record import read_record
+from tupe_jax.ablation.results import read_record
 
 STUDY = """
 from dataclasses import replace

@@ -10,7 +10,7 @@ import pytest
 from tests.test_documented_commands import in_blocks, text_of
 from tests.training import runs
 from tupe_jax import cli
-from tupe_jax.ablation.shared_data import make_shared_data
+from tupe_jax.ablation.run_one import make_shared_data
 from tupe_jax.data.pretraining.plan import Settings
 from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.readers import Share

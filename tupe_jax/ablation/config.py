@@ -12,9 +12,9 @@ from tupe_jax.config.recipes import from_config_dict, to_config_dict
 from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config.validation import check_fields, from_mapping, one_of
 from tupe_jax.finetune.config import FinetuneConfig, small_models
+from tupe_jax.finetune.results import trials_of
 from tupe_jax.finetune.tasks import KNOWN_TASKS
-from tupe_jax.finetune.trial import trials_of
-from tupe_jax.lab.nli_probes import INFERENCE_TASKS
+from tupe_jax.lab.nli_probes import NLI_TASKS
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
@@ -100,7 +100,7 @@ class MeasureConfig:
     def __post_init__(self) -> None:
         check_fields(self, "measure")
         if self.probe_task:
-            one_of(self.probe_task, INFERENCE_TASKS, "measure.probe_task")
+            one_of(self.probe_task, NLI_TASKS, "measure.probe_task")
         for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"measure.{name}={getattr(self, name)} must be at least {least}")

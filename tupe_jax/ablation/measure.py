@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from tupe_jax.ablation.config import MeasureConfig
-from tupe_jax.ablation.record import PairScore, ProbeScore
+from tupe_jax.ablation.results import PairScore, ProbeScore
 from tupe_jax.inference.loading import Pretrained, load_pretrained
 from tupe_jax.lab.analysis import fits, look
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
-from tupe_jax.lab.nli_pairs import InferencePair, builtin_pairs, snli_pairs
-from tupe_jax.lab.nli_probes import probe_inference
+from tupe_jax.lab.nli_pairs import NliPair, builtin_pairs, snli_pairs
+from tupe_jax.lab.nli_probes import probe_nli
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
 
@@ -49,7 +49,7 @@ def _pairs(config: MeasureConfig, pretrained: Pretrained, model: MaskedLM) -> di
     }
 
 
-def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
+def pairs_to_probe_with(config: MeasureConfig) -> list[NliPair]:
     """Premises and hypotheses whose words will be put into another order."""
     if not config.probe_task:
         return []
@@ -58,11 +58,11 @@ def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
     return builtin_pairs("test", config.probe_pairs)
 
 
-def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str, ProbeScore]:
+def probe(tuned: Path, pairs: Sequence[NliPair], length: int) -> dict[str, ProbeScore]:
     """What a fine-tuned model says of inferences when the order of words is changed."""
     pretrained = load_pretrained(tuned)
     model = pretrained.exact_model()
-    found = probe_inference(model, pretrained.vocabulary, pairs, length=length)
+    found = probe_nli(model, pretrained.vocabulary, pairs, length=length)
     return {
         result.name: ProbeScore(
             result.changed.estimate,

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.convergence import SpeedUp, first_crossing
-from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.work_plan import best_rate
 
 NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
@@ -37,7 +36,7 @@ SHOWN_MEASURES: dict[str, Value] = {
 
 
 @dataclass(frozen=True)
-class Column:
+class RunColumn:
     """A number of every run, and how it is written."""
 
     title: str
@@ -46,28 +45,28 @@ class Column:
     scale: float = 1.0
 
 
-def columns_of(collected: Collected) -> list[Column]:
+def columns_of(collected: StudyResults) -> list[RunColumn]:
     """What the study measures."""
     config = collected.config
-    columns = [Column("validation loss, nats", lambda r: r.final_loss, 3)]
+    columns = [RunColumn("validation loss, nats", lambda r: r.final_loss, 3)]
     columns += [_score_column(task, collected) for task in config.downstream.tasks]
-    columns += [Column(name, value, 3) for name, value in SHOWN_MEASURES.items()]
+    columns += [RunColumn(name, value, 3) for name, value in SHOWN_MEASURES.items()]
     if config.measure.minimal_pairs:
-        columns.append(Column("minimal pairs, %", _all_pairs, 1, 100))
+        columns.append(RunColumn("minimal pairs, %", _all_pairs, 1, 100))
     probes = dict.fromkeys(name for record in _runs(collected) for name in record.probes)
     return columns + [_probe_column(name) for name in probes]
 
 
-def _score_column(task: str, collected: Collected) -> Column:
+def _score_column(task: str, collected: StudyResults) -> RunColumn:
     metrics = {record.scores[task].metric for record in _runs(collected) if task in record.scores}
     unit = "%" if metrics <= PERCENTAGES else f"100 x {metrics.pop()}"
-    return Column(
+    return RunColumn(
         f"{task}, {unit}", lambda r: r.scores[task].best if task in r.scores else None, 1, 100
     )
 
 
-def _probe_column(name: str) -> Column:
-    return Column(
+def _probe_column(name: str) -> RunColumn:
+    return RunColumn(
         f"{name}, points", lambda r: r.probes[name].delta if name in r.probes else None, 1, 100
     )
 
@@ -76,7 +75,7 @@ def _all_pairs(record: RunRecord) -> float | None:
     return record.pairs["all"].accuracy if "all" in record.pairs else None
 
 
-def markdown(collected: Collected) -> str:
+def markdown(collected: StudyResults) -> str:
     """The table, and below it what one must know to read it."""
     columns = columns_of(collected)
     steps = collected.to_first
@@ -117,7 +116,7 @@ def _steps(result: SpeedUp | None) -> str:
     return f"{most}{statistics.geometric_mean(result.reached):,.0f}{shown}"
 
 
-def _cell(column: Column, records: Sequence[RunRecord]) -> str:
+def _cell(column: RunColumn, records: Sequence[RunRecord]) -> str:
     """Mean and standard deviation over seeds; of how many, if not all have the number."""
     found = [column.value(record) for record in records]
     values = [column.scale * value for value in found if value is not None]
@@ -130,7 +129,7 @@ def _cell(column: Column, records: Sequence[RunRecord]) -> str:
     return f"{mean} ± {statistics.stdev(values):.{column.digits}f}{of}"
 
 
-def _notes(collected: Collected, steps: Mapping[str, SpeedUp]) -> Iterator[str]:
+def _notes(collected: StudyResults, steps: Mapping[str, SpeedUp]) -> Iterator[str]:
     config = collected.config
     train, data = config.pretrain.train, config.pretrain.data
     yield (
@@ -169,7 +168,7 @@ def _notes(collected: Collected, steps: Mapping[str, SpeedUp]) -> Iterator[str]:
         yield f"\\{UNFINISHED} Runs still to come: {len(collected.missing)}."
 
 
-def _tuning_table(collected: Collected) -> Iterator[str]:
+def _tuning_table(collected: StudyResults) -> Iterator[str]:
     """What every learning rate reached, so that a reader sees whether the grid was wide enough."""
     config = collected.config
     rates = sorted(config.learning_rates)
@@ -196,7 +195,7 @@ def _tuning_table(collected: Collected) -> Iterator[str]:
         yield f"Best at the edge of what was tried: {', '.join(at_the_edge)}."
 
 
-def csv_table(collected: Collected) -> str:
+def csv_table(collected: StudyResults) -> str:
     """Every number of every finished run."""
     first, to_first = collected.first, collected.to_first
     rows = [
@@ -241,7 +240,7 @@ def _steps_of(
         yield f"steps_to_{first}", "never" if steps is None else steps
 
 
-def _runs(collected: Collected) -> Iterator[RunRecord]:
+def _runs(collected: StudyResults) -> Iterator[RunRecord]:
     for records in collected.runs.values():
         yield from records.values()
 

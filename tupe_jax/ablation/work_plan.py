@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig
-from tupe_jax.finetune.glue.protocol import Shard
+from tupe_jax.run.shard import ALL_WORK, WorkShard
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,7 @@ class Unit:
         return self.learning_rate is not None
 
 
-EVERYTHING = Shard()
-
-
-def plan(config: AblationConfig, shard: Shard = EVERYTHING) -> list[Unit]:
+def plan(config: AblationConfig, shard: WorkShard = ALL_WORK) -> list[Unit]:
     """The work of a shard: first all tuning, then one seed of every variant after the other.
 
     The runs of a variant stay together, so that no shard waits for what another one tunes. Where

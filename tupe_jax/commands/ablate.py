@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from tupe_jax.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from tupe_jax.ablation.config import AblationConfig
+    from tupe_jax.ablation.results import StudyRecords
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,42 +37,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.config import ablation_config
+    from tupe_jax.ablation.results import StudyRecords
     from tupe_jax.ablation.run_one import compiled_once, open_study
     from tupe_jax.ablation.scheduler import begin, run_shard
     from tupe_jax.config.loading import load_config
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
-    from tupe_jax.finetune.glue.protocol import Shard
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     if arguments.config is None:
         raise UserError("give the study as --config, such as --config=ablations/paper_table")
     keep_freed_memory()
-    shard = Shard.parse(arguments.shard)
+    shard = WorkShard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)
     config = ablation_config(load_config(arguments.config, arguments.overrides))
     workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
     open_workdir(workdir, SINGLE_PROCESS)
     begin(config, workdir)
+    records = StudyRecords(config, workdir)
     named = [f"--config={arguments.config}", f"--workdir={workdir}"]
     command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
     with StopSignal() as stop, compiled_once():
         try:
             finished = run_shard(
-                config,
-                workdir,
+                records,
                 shard,
-                lambda: open_study(config, workdir, stop),
+                lambda: open_study(records, stop),
                 stop,
-                after_run=lambda: _write(config, workdir, command),
+                after_run=lambda: _write(records, command),
             )
         except StopBeforeTraining:
             finished = False
     if not finished:
         print("stopped; the same command goes on", file=sys.stderr)
         return STOPPED_EXIT_CODE
-    print(_write(config, workdir, command))
+    print(_write(records, command))
     return 0
 
 
@@ -90,34 +91,33 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
             raise UserError(f"{override}: every run of a study has its own; set {instead}")
 
 
-def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
-    """Write what is made from the records that are there, and return the table."""
+def _write(records: "StudyRecords", command: str) -> str:
+    """Write the table, the report and the plot of all finished runs, and return the table."""
     from tupe_jax.utils.lock import exclusive_lock
 
-    with exclusive_lock(workdir / "report.lock"):  # else an older table might come last
-        return _write_alone(config, workdir, command)
+    # Without the lock a shard could overwrite a newer table with an older one.
+    with exclusive_lock(records.workdir / "report.lock"):
+        return _write_locked(records, command)
 
 
-def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
-    from tupe_jax.ablation.collect import collect
-    from tupe_jax.ablation.finished import Finished
-    from tupe_jax.ablation.report.plots import loss_picture
+def _write_locked(records: "StudyRecords", command: str) -> str:
+    from tupe_jax.ablation.report.plots import FinishedRuns, loss_plot
     from tupe_jax.ablation.report.report import html_report
     from tupe_jax.ablation.table import csv_table, markdown
     from tupe_jax.utils.files import atomic_file
 
-    collected = collect(config, workdir)
-    table = markdown(collected)
+    results = records.collect()
+    table = markdown(results)
     texts = {
         "table.md": table + "\n",
-        "table.csv": csv_table(collected),
-        "report.html": html_report(collected, command),
+        "table.csv": csv_table(results),
+        "report.html": html_report(results, command),
     }
     for file, text in texts.items():
-        with atomic_file(workdir / file) as unfinished:
+        with atomic_file(records.workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
-    finished = Finished.of(collected)
+    finished = FinishedRuns.of(results)
     curves = finished.each(lambda record: record.validation or None)
     if curves:
-        loss_picture(curves, finished.looks, workdir / "loss.png")
+        loss_plot(curves, finished.styles, records.workdir / "loss.png")
     return table

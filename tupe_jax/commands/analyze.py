@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tupe_jax.data.labelled.blimp_snli import MinimalPair
     from tupe_jax.inference.loading import Pretrained
-    from tupe_jax.lab.nli_pairs import InferencePair
+    from tupe_jax.lab.nli_pairs import NliPair
 
 LONGEST = 128
 WORDS = 64
@@ -158,15 +158,15 @@ def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
     return chosen
 
 
-def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[InferencePair]":
+def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[NliPair]":
     """Those of a file, for which the model must have a head, or built-in ones."""
     from tupe_jax.lab.nli_pairs import builtin_pairs, snli_pairs
-    from tupe_jax.lab.nli_probes import inference_head
+    from tupe_jax.lab.nli_probes import nli_head
 
     if snli is None:
         return builtin_pairs("test", BUILTIN_PROBE_PAIRS) if heads else []
     try:
-        inference_head(heads)
+        nli_head(heads)
     except UserError as error:
         raise UserError(f"--snli={snli} is of no use: {error}") from None
     return snli_pairs(snli)

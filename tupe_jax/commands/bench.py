@@ -63,11 +63,10 @@ def _config(arguments: argparse.Namespace) -> "Config":
 
 def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
     from tupe_jax.bench import transformers_bert
-    from tupe_jax.bench.matmul_peak import measured_matmul_peak
-    from tupe_jax.bench.model_speed import PARTS, with_shape
-    from tupe_jax.bench.timing import Speed, seconds_in_turns
+    from tupe_jax.bench.model_speed import MODEL_BENCHMARKS, with_shape
+    from tupe_jax.bench.timing import Speed, measured_matmul_peak, seconds_in_turns
 
-    config, part = _config(arguments), PARTS[arguments.what]
+    config, part = _config(arguments), MODEL_BENCHMARKS[arguments.what]
     shapes = _shapes(arguments.shapes) if arguments.shapes else [None]
     peak = measured_matmul_peak(config.model.dtype)
     for shape in shapes:

@@ -27,8 +27,8 @@ Number = TypeVar("Number", int, float)
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tupe_jax.finetune.results import Evaluation, TrialResult
     from tupe_jax.finetune.tasks import FinetuneTask
-    from tupe_jax.finetune.trial import Evaluation, TrialResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config.validation import from_mapping
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.config import FinetuneConfig
+    from tupe_jax.finetune.results import trials_of
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
-    from tupe_jax.finetune.trial import trials_of
     from tupe_jax.inference.loading import load_pretrained
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir

@@ -52,23 +52,24 @@ def _train(arguments: argparse.Namespace) -> bool:
     from tupe_jax.config.loading import load_config
     from tupe_jax.data.labelled.glue import TASKS
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
-    from tupe_jax.finetune.glue.protocol import Record, Shard, glue_config, run_protocol
+    from tupe_jax.finetune.glue.protocol import GlueRecord, glue_config, run_protocol
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
     from tupe_jax.inference.loading import load_pretrained
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
+    from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     keep_freed_memory()
-    shard, data_dir = Shard.parse(arguments.shard), arguments.data_dir
+    shard, data_dir = WorkShard.parse(arguments.shard), arguments.data_dir
     config = glue_config(load_config(arguments.config, arguments.overrides))
     open_workdir(arguments.workdir, SINGLE_PROCESS)
     with StopSignal() as stop:
         try:
             pretrained = load_pretrained(arguments.checkpoint, arguments.vocabulary)
             scratch = config.finetune.from_scratch
-            record = Record(
+            record = GlueRecord(
                 config,
                 name=f"{arguments.checkpoint}{', from scratch' if scratch else ''}",
                 step=None if scratch else pretrained.step,
@@ -97,8 +98,7 @@ def _report(workdir: Path) -> str:
 
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.glue.protocol import collect, read_record
-    from tupe_jax.finetune.glue.report import make_report
-    from tupe_jax.finetune.glue.table import as_json, csv_table, markdown
+    from tupe_jax.finetune.glue.report import as_json, csv_table, make_report, markdown
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.files import atomic_file
 

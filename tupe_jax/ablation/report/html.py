@@ -162,7 +162,7 @@ def _bold(text: str) -> Html:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of the page, named in the list at its top."""
 
     key: str
@@ -170,7 +170,7 @@ class Section:
     contents: Sequence[Html]
 
 
-def page(title: str, lead: Content, top: Sequence[Html], sections: Sequence[Section]) -> str:
+def page(title: str, lead: Content, top: Sequence[Html], sections: Sequence[ReportSection]) -> str:
     """The whole file."""
     links = [Html(f'<a href="#{s.key}">{html.escape(s.title)}</a>') for s in sections]
     body = [
@@ -192,6 +192,6 @@ def _joined(parts: Iterable[Html]) -> str:
     return "\n".join(part.text for part in parts)
 
 
-def _section(section: Section) -> Html:
+def _section(section: ReportSection) -> Html:
     heading = element("h2", section.title).text
     return Html(f'<section id="{section.key}">{heading}{_joined(section.contents)}</section>')

@@ -4,11 +4,9 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord
 from tupe_jax.ablation.report.html import (
     Html,
-    Section,
+    ReportSection,
     cards,
     element,
     how_to_read,
@@ -16,7 +14,8 @@ from tupe_jax.ablation.report.html import (
     not_shown,
     table,
 )
-from tupe_jax.ablation.report.plots import dots
+from tupe_jax.ablation.report.plots import FinishedRuns, dots
+from tupe_jax.ablation.results import PairScore, ProbeScore, RunRecord
 
 Score = TypeVar("Score", ProbeScore, PairScore)
 _MARKERS_AND_BARS = (
@@ -25,7 +24,7 @@ _MARKERS_AND_BARS = (
 )
 
 
-def probes(finished: Finished) -> Iterator[Section]:
+def probes(finished: FinishedRuns) -> Iterator[ReportSection]:
     """What a change of word order does to fine-tuned models."""
     config = finished.config
     accuracies = finished.each(lambda record: record.probes or None)
@@ -38,7 +37,7 @@ def probes(finished: Finished) -> Iterator[Section]:
         unchanged=0,
     )
     if drawn:
-        yield Section(
+        yield ReportSection(
             "probes",
             "Probes of word order",
             [
@@ -69,7 +68,7 @@ def _accuracy(runs: Sequence[Mapping[str, ProbeScore]], name: str) -> str:
     return f"{100 * statistics.fmean(found):.1f}" if found else ""
 
 
-def minimal_pairs(finished: Finished) -> Iterator[Section]:
+def minimal_pairs(finished: FinishedRuns) -> Iterator[ReportSection]:
     """Which of two sentences the pre-trained models prefer."""
     drawn = _drawn(
         finished,
@@ -80,7 +79,7 @@ def minimal_pairs(finished: Finished) -> Iterator[Section]:
         limits=(-2, 102),
     )
     if drawn:
-        yield Section(
+        yield ReportSection(
             "pairs",
             "Minimal pairs",
             [
@@ -100,7 +99,7 @@ def minimal_pairs(finished: Finished) -> Iterator[Section]:
 
 
 def _drawn(
-    finished: Finished,
+    finished: FinishedRuns,
     scores_of: Callable[[RunRecord], Mapping[str, Score]],
     value_and_count: Callable[[Score], tuple[float, int]],
     about: str,
@@ -121,7 +120,7 @@ def _drawn(
         _, count = value_and_count(next(iter(there.values()))[0])
         svg = dots(
             {v: [100 * value_and_count(score)[0] for score in of] for v, of in there.items()},
-            finished.looks,
+            finished.styles,
             f"{about.split()[0]}-{name.replace(' ', '-')}",
             about,
             bars={

@@ -4,12 +4,10 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from tupe_jax.ablation.correlation import RankCorrelation, rank_correlation
-from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.record import RunRecord
 from tupe_jax.ablation.report.html import (
     Content,
     Html,
-    Section,
+    ReportSection,
     cards,
     element,
     figure,
@@ -19,14 +17,21 @@ from tupe_jax.ablation.report.html import (
     not_shown,
     table,
 )
-from tupe_jax.ablation.report.plots import attention_scale, head_matrices, scale_of, scatter
+from tupe_jax.ablation.report.plots import (
+    FinishedRuns,
+    attention_scale,
+    head_matrices,
+    scale_of,
+    scatter,
+)
+from tupe_jax.ablation.results import RunRecord
 from tupe_jax.ablation.table import SHOWN_MEASURES, Value
 from tupe_jax.lab.head_kinds import KINDS
 
 Score = Callable[[RunRecord], float]
 
 
-def attention(finished: Finished) -> Iterator[Section]:
+def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
     """Attention by position of each variant's first seed."""
     found = finished.each(
         lambda r: None if r.matrices_LxHxNxN is None else (r.matrices_LxHxNxN, r.kinds)
@@ -43,7 +48,7 @@ def attention(finished: Finished) -> Iterator[Section]:
         )
         for number, (name, (matrices, kinds)) in enumerate(first.items())
     ]
-    yield Section(
+    yield ReportSection(
         "heads",
         "What heads learn about positions",
         [
@@ -70,7 +75,7 @@ def _count(kinds: tuple[tuple[str, ...], ...]) -> str:
     return ", ".join(f"{heads.count(kind)} {kind}" for kind in KINDS if kind in heads)
 
 
-def structure_and_scores(finished: Finished) -> Iterator[Section]:
+def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
     """Locality and symmetry against what fine-tuning reached."""
     tasks = finished.config.downstream.tasks
     scored = finished.each(lambda r: r if r.scores.keys() >= set(tasks) and r.measures else None)
@@ -98,7 +103,7 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
                     variant: [(_number(measure, record), overall(record)) for record in records]
                     for variant, records in scored.items()
                 },
-                finished.looks,
+                finished.styles,
                 f"{name.replace(' ', '-')}-score",
                 name,
                 f"{of_overall}, x 100",
@@ -108,7 +113,7 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
         for name, measure in SHOWN_MEASURES.items()
     ]
     header = ["measure", "over variants", "95 %", "as strong by chance", "over runs", "95 %"]
-    yield Section(
+    yield ReportSection(
         "structure",
         "Locality and symmetry against downstream score",
         [

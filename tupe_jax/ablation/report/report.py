@@ -4,14 +4,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.config import AblationConfig, run_config
-from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.record import RunRecord
 from tupe_jax.ablation.report.html import (
     Content,
     Html,
-    Section,
+    ReportSection,
     element,
     facts,
     folded,
@@ -20,21 +17,23 @@ from tupe_jax.ablation.report.html import (
     table,
 )
 from tupe_jax.ablation.report.order import minimal_pairs, probes
+from tupe_jax.ablation.report.plots import FinishedRuns
 from tupe_jax.ablation.report.positions import attention, structure_and_scores
 from tupe_jax.ablation.report.training import convergence, losses
+from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.table import markdown
 from tupe_jax.ablation.work_plan import Unit
 
 _MOST_LISTED = 12
 
 
-def html_report(collected: Collected, command: str) -> str:
+def html_report(collected: StudyResults, command: str) -> str:
     """The whole page; what a study has not measured is left out, what is unfinished is said."""
     config = collected.config
-    finished = Finished.of(collected)
+    finished = FinishedRuns.of(collected)
     sections = [
         _what_was_run(config, command),
-        Section("table", "Table", [from_markdown(markdown(collected))]),
+        ReportSection("table", "Table", [from_markdown(markdown(collected))]),
         *losses(finished),
         *convergence(collected),
         *attention(finished),
@@ -58,7 +57,7 @@ def _in_short(config: AblationConfig) -> str:
     )
 
 
-def _warnings(collected: Collected) -> Iterator[Html]:
+def _warnings(collected: StudyResults) -> Iterator[Html]:
     missing = collected.missing
     if missing:
         listed = [element("li", _unit(unit)) for unit in missing[:_MOST_LISTED]]
@@ -91,9 +90,9 @@ def _run(record: RunRecord) -> str:
     return f"{record.variant}, seed {record.seed}, learning rate {record.learning_rate:g}"
 
 
-def _what_was_run(config: AblationConfig, command: str) -> Section:
+def _what_was_run(config: AblationConfig, command: str) -> ReportSection:
     everything = json.dumps(asdict(config), indent=1, default=str)
-    return Section(
+    return ReportSection(
         "run",
         "What was run",
         [

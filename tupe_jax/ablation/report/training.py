@@ -3,11 +3,9 @@
 import statistics
 from collections.abc import Iterator
 
-from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.convergence import SpeedUp, speed_up
-from tupe_jax.ablation.finished import Finished
 from tupe_jax.ablation.report.html import (
-    Section,
+    ReportSection,
     cards,
     element,
     figure,
@@ -16,18 +14,19 @@ from tupe_jax.ablation.report.html import (
     not_shown,
     table,
 )
-from tupe_jax.ablation.report.plots import dots, loss_curves
+from tupe_jax.ablation.report.plots import FinishedRuns, dots, loss_curves
+from tupe_jax.ablation.results import StudyResults
 
 
-def losses(finished: Finished) -> Iterator[Section]:
+def losses(finished: FinishedRuns) -> Iterator[ReportSection]:
     """Curves of all variants, their later half enlarged, and where each seed ends."""
-    curves, looks = finished.each(lambda record: record.validation or None), finished.looks
+    curves, styles = finished.each(lambda record: record.validation or None), finished.styles
     if not curves:
         return
     ends = finished.each(lambda record: record.final_loss if record.validation else None)
     seeds = max(map(len, ends.values()))
     half = finished.config.pretrain.train.steps // 2
-    yield Section(
+    yield ReportSection(
         "loss",
         "Validation loss",
         [
@@ -38,13 +37,13 @@ def losses(finished: Finished) -> Iterator[Section]:
             finished.legend("loss"),
             cards(
                 [
-                    figure(loss_curves(curves, looks, "whole"), "The whole run."),
+                    figure(loss_curves(curves, styles, "whole"), "The whole run."),
                     figure(
-                        loss_curves(curves, looks, "late", half),
+                        loss_curves(curves, styles, "late", half),
                         "The second half, enlarged: the scale does not begin at 0.",
                     ),
                     figure(
-                        dots(ends, looks, "ends", "final validation loss, nats"),
+                        dots(ends, styles, "ends", "final validation loss, nats"),
                         "The end of each run: a small dot for each seed, a large marker for their "
                         "mean.",
                     ),
@@ -63,7 +62,7 @@ def losses(finished: Finished) -> Iterator[Section]:
     )  # fmt: skip
 
 
-def convergence(collected: Collected) -> Iterator[Section]:
+def convergence(collected: StudyResults) -> Iterator[ReportSection]:
     """Steps to the first variant's final loss, and everyone's to everyone's."""
     curves, first, to_first = collected.curves, collected.first, collected.to_first
     if not to_first:
@@ -75,7 +74,7 @@ def convergence(collected: Collected) -> Iterator[Section]:
         [name, *("·" if name == other else _ratio(speed_up(of, curves[other])) for other in curves)]
         for name, of in curves.items()
     ]
-    yield Section(
+    yield ReportSection(
         "convergence",
         "Convergence",
         [
