@@ -145,7 +145,7 @@ def test_what_is_missing_is_told(tmp_path):
     found = StudyRecords(lab.config, tmp_path).collect()
     assert found.missing == (Unit("bert_a", 1), Unit("tupe_a", 1))
     assert "| 1* |" in markdown(found)
-    assert "Runs still to come: 2" in markdown(found)
+    assert "Unfinished runs: 2" in markdown(found)
 
 
 def test_more_seeds_and_variants_may_come_later(tmp_path):

@@ -126,7 +126,7 @@ def test_the_tuning_is_shown_with_what_was_chosen_and_whether_at_the_edge():
     table = markdown(COLLECTED)
     assert "| bert_a | **3.000** | 5.000 |" in table
     assert "| tupe_a | inf | - |" in table
-    assert "Best at the edge of what was tried: bert_a (0.001)." in table
+    assert "at the edge of the grid: bert_a (0.001)." in table
 
 
 def test_the_csv_has_every_number_of_every_run():

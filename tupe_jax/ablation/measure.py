@@ -1,4 +1,4 @@
-"""What is measured of a pre-trained model, as parts of its record."""
+"""The measurements of a trained model, as fields of its record."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ from tupe_jax.model.heads import MaskedLM
 
 
 def measure(config: MeasureConfig, pretrained: Pretrained) -> dict[str, Any]:
-    """Attention by position, its metrics and kinds, and minimal pairs: fields of a `RunRecord`."""
+    """Position-only attention, its metrics and kinds, minimal pairs: fields of `RunRecord`."""
     model = pretrained.exact_model()
-    # Of the two ways the one that all encodings have: only then can they be compared.
+    # Identical words work with every encoding, so that all variants can be compared.
     words = choose_words(pretrained.vocabulary.ordinary_ids, config.words)
     looks = look(attention_among_identical_words(model, config.length, words))
     return {
@@ -50,7 +50,7 @@ def _pairs(config: MeasureConfig, pretrained: Pretrained, model: MaskedLM) -> di
 
 
 def pairs_to_probe_with(config: MeasureConfig) -> list[NliPair]:
-    """Premises and hypotheses whose words will be put into another order."""
+    """The sentence pairs whose word order the probes change."""
     if not config.probe_task:
         return []
     if config.probe_file:
@@ -59,7 +59,7 @@ def pairs_to_probe_with(config: MeasureConfig) -> list[NliPair]:
 
 
 def probe(tuned: Path, pairs: Sequence[NliPair], length: int) -> dict[str, ProbeScore]:
-    """What a fine-tuned model says of inferences when the order of words is changed."""
+    """The accuracy of a fine-tuned NLI model after changes of word order."""
     pretrained = load_pretrained(tuned)
     model = pretrained.exact_model()
     found = probe_nli(model, pretrained.vocabulary, pairs, length=length)

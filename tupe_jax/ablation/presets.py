@@ -1,4 +1,4 @@
-"""Studies without their variants, from which the files in `configs/ablations/` are made.
+"""Studies without variants; the files in `configs/ablations/` add theirs.
 
 tiny       minutes per run on a CPU, on the built-in corpus and its tasks
 real_text  a small model on your own text files, tuned; pre-training only
@@ -71,5 +71,5 @@ def _recipe(form: str) -> Config:
 
 
 def _checkpoints(every: int) -> CheckpointConfig:
-    """The last one only: a study has many runs, each of them short."""
+    """Keep only the last one: a study has many short runs."""
     return CheckpointConfig(every=every, keep=1, keep_best=False)

@@ -4,16 +4,15 @@
   tupe ablate --config=ablations/positions --config.seeds=0,1
   tupe ablate --config=ablations/paper_table --workdir=/shared/table --shard=0/4
 
-A study is a config file that lists variants, seeds, learning rates, what all runs share, tasks to
-fine-tune on, and what is measured. With several learning rates each variant is tuned on the first
-seed. The work directory gets a record of every run, and after each of them a table (table.md,
-table.csv), a page with plots (report.html) and a picture of the loss curves (loss.png) of all that
-is there.
+A study is a config file: variants, seeds, learning rates, the settings that all runs share, the
+tasks to fine-tune on, and the measurements. With several learning rates each variant is tuned on
+the first seed. The work directory gets a record of every run. After each run a table (table.md,
+table.csv), a report with plots (report.html) and a plot of the loss curves (loss.png) are updated.
 
-The same command goes on after a kill and never repeats a finished run; SIGTERM or Ctrl-C saves
-first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
-or in several that are copied together; the command without --shard then does what is missing. Exit
-code 76: a shard waits for learning rates that another one is still to find.
+After a kill the same command resumes and never repeats a finished run; SIGTERM or Ctrl-C saves a
+checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
+directory or in several that are copied into one; the command without --shard then completes what is
+missing. Exit code 76: a shard waits for learning rates that another shard has not tuned yet.
 """
 
 import argparse
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", help="the study: file or name, such as ablations/paper_table")
     parser.add_argument("--workdir", type=Path, help="default: runs/<name of the study>")
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="do one share of N")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="execute part I of N")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     if arguments.config is None:
-        raise UserError("give the study as --config, such as --config=ablations/paper_table")
+        raise UserError("give the study, such as --config=ablations/paper_table")
     keep_freed_memory()
     shard = WorkShard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)
@@ -71,14 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command resumes", file=sys.stderr)
         return STOPPED_EXIT_CODE
     print(_write(records, command))
     return 0
 
 
 def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
-    """What every run has of its own would be set for all, and then not used."""
+    """Reject settings that every run replaces with its own value."""
     from tupe_jax.config.schema import ENCODING
 
     own = {
@@ -88,7 +87,9 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
     for override in overrides:
         instead = own.get(override.partition("=")[0])
         if instead is not None:
-            raise UserError(f"{override}: every run of a study has its own; set {instead}")
+            raise UserError(
+                f"{override} has no effect: every run of a study sets its own value; set {instead}"
+            )
 
 
 def _write(records: "StudyRecords", command: str) -> str:

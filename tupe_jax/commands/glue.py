@@ -5,15 +5,15 @@
   tupe glue --checkpoint=DIR --data_dir=glue --workdir=/shared/glue --shard=0/4
   tupe glue --report --workdir=/shared/glue
 
-Each task is trained with every learning rate and every seed (the paper's 4 x 5). Per rate the
-median over seeds counts, of these the best; the spread over seeds stands below it. The files of
-GLUE are read in their original layout from --data_dir, or from TFDS on disk; all that is missing is
-told before any training.
+Each task is trained with every learning rate and every seed (the paper's 4 x 5). The table shows
+the best learning rate by its median over seeds, and below it the spread over seeds. The files of
+GLUE are read in their original layout from --data_dir, or from TFDS on disk; all missing files are
+reported before training starts.
 
-The same command goes on after a kill and never repeats a finished trial; SIGTERM or Ctrl-C saves
-first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
-or in several that are copied together; --report prints the table of what is there. The table is
-also written as table.md, table.csv and table.json.
+After a kill the same command resumes and never repeats a finished trial; SIGTERM or Ctrl-C saves a
+checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
+directory or in several that are copied into one; --report prints the table of all finished trials.
+The table is also written to table.md, table.csv and table.json.
 """
 
 import argparse
@@ -29,16 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", type=Path, default=Path("runs/glue"), help="default runs/glue")
     parser.add_argument("--config", default="glue", help="file or name (default glue)")
     parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train one share of N")
-    parser.add_argument("--report", action="store_true", help="train nothing, print the table")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train part I of N")
+    parser.add_argument("--report", action="store_true", help="only print the table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         if arguments.checkpoint or arguments.overrides:
-            raise UserError("--report prints what --workdir holds; it takes no model and no config")
+            raise UserError("--report takes no --checkpoint and no config; leave them out")
     elif arguments.checkpoint is None:
-        raise UserError("give the model as --checkpoint=DIR, or --report for the table alone")
+        raise UserError("give the model as --checkpoint=DIR, or --report to print the table")
     elif not _train(arguments):
         from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> bool:
-    """Finish the shard; False if it was stopped on request."""
+    """Finish the shard; False: stopped on request."""
     from tupe_jax.config.loading import load_config
     from tupe_jax.data.labelled.glue import TASKS
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
@@ -88,12 +88,12 @@ def _train(arguments: argparse.Namespace) -> bool:
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command resumes", file=sys.stderr)
     return finished
 
 
 def _report(workdir: Path) -> str:
-    """The table of what is finished, which is also written into the work directory."""
+    """The table of all finished trials, which is also written to the work directory."""
     import json
 
     from tupe_jax.distributed.process_group import SINGLE_PROCESS

@@ -106,7 +106,7 @@ def test_every_tag_is_closed_and_every_link_leads_somewhere(page):
 
 def test_a_complete_study_has_all_sections(page):
     assert sections_of(page) == SECTIONS
-    assert "Not finished" not in page.text
+    assert "Unfinished" not in page.text
     assert "Diverged" not in page.text
 
 
@@ -121,7 +121,7 @@ def test_probes_name_their_pairs_and_which_answer_is_right_and_show_accuracy(pag
 
 def test_the_page_says_what_was_run(page):
     assert COMMAND in page.text
-    assert "900 steps of 64 rows of 64 tokens" in page.text
+    assert "900 steps of 64 sequences of 64 tokens" in page.text
     for variant in ("BERT-A", "BERT-R", "BERT-A^d"):
         assert page.words.count(variant) > 3
 
@@ -152,7 +152,7 @@ def test_what_was_not_measured_is_left_out(unfinished):
 
 
 def test_an_unfinished_study_says_what_is_missing_and_what_diverged(unfinished):
-    assert "Not finished, runs still to come: 4." in unfinished.text
+    assert "Unfinished runs: 4." in unfinished.text
     assert "BERT-A^d, seed 2" in unfinished.words
     assert "BERT-R, seed 0, learning rate 0.001" in unfinished.words
 
@@ -167,7 +167,7 @@ def test_a_study_that_has_just_begun_has_a_page():
     collected = collected_of(config, missing=6)
     page = Page(html_report(collected, COMMAND))
     assert sections_of(page) == {"run", "table"}
-    assert "runs still to come: 6" in page.text
+    assert "Unfinished runs: 6" in page.text
 
 
 def test_steps_to_a_goal_that_is_out_of_reach_are_no_number():

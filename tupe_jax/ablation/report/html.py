@@ -12,7 +12,7 @@ _TEMPLATE = "page.html"
 
 @dataclass(frozen=True)
 class Html:
-    """Text that is HTML already; all other text is escaped."""
+    """Text that is HTML; all other text is escaped."""
 
     text: str
 
@@ -31,28 +31,28 @@ def element(tag: str, *contents: Content, css: str = "") -> Html:
 
 
 def table(
-    header: Sequence[Content], rows: Iterable[Sequence[Content]], *, of_words: bool = False
+    header: Sequence[Content], rows: Iterable[Sequence[Content]], *, of_text: bool = False
 ) -> Html:
-    """Numbers, or words; as wide as it must be, its first column always in sight."""
+    """A table of numbers or of text; it scrolls sideways with a fixed first column."""
     head = element("tr", *(element("th", cell) for cell in header))
     body = (element("tr", *(element("td", cell) for cell in row)) for row in rows)
     whole = element("table", element("thead", head), element("tbody", *body))
-    return element("div", whole, css="wide words" if of_words else "wide")
+    return element("div", whole, css="wide text" if of_text else "wide")
 
 
 def figure(svg: str, caption: Content) -> Html:
-    """A drawing, and below it what is to be said of it."""
+    """A plot with a caption below it."""
     return element("figure", Html(svg), element("figcaption", caption))
 
 
 def named_figure(name: str, about: str, svg: str) -> Html:
-    """One drawing of many that are alike, under its name."""
+    """One plot of a series, with its name above it."""
     above = element("figcaption", element("b", name), element("span", about), css="above")
     return element("figure", above, Html(svg))
 
 
 def cards(figures: Iterable[Html]) -> Html:
-    """As many beside one another as there is room for."""
+    """Figures in a responsive grid."""
     return element("div", *figures, css="grid")
 
 
@@ -61,24 +61,24 @@ def how_to_read(text: str) -> Html:
 
 
 def not_shown(text: str) -> Html:
-    """What a reader might take from it, and should not."""
+    """What must not be concluded from a figure."""
     return element("p", text, css="not")
 
 
 def folded(title: str, *contents: Html) -> Html:
-    """To be opened by those who want it."""
+    """Content that is collapsed at first."""
     return element("details", element("summary", title), *contents)
 
 
-def facts(pairs: Iterable[tuple[str, Content]]) -> Html:
-    """Names and what they are, side by side where there is room."""
+def descriptions(pairs: Iterable[tuple[str, Content]]) -> Html:
+    """Names and their values as a description list."""
     return element(
         "dl", *(part for name, what in pairs for part in (element("dt", name), element("dd", what)))
     )
 
 
 def from_markdown(text: str) -> Html:
-    """Paragraphs and tables, with **bold**: what the tables of this package are written in."""
+    """Paragraphs and tables with **bold**, the subset of Markdown that this package writes."""
     blocks = re.split(r"\n\s*\n", text.strip())
     return Html("".join(_block(block.splitlines()).text for block in blocks))
 
@@ -96,7 +96,7 @@ def _bold(text: str) -> Html:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A part of the page, named in the list at its top."""
+    """A section of the page, linked from its top."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""Of the report: what models notice of the order of words."""
+"""Sections of the report: word-order probes and minimal pairs."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _MARKERS_AND_BARS = (
 
 
 def probes(finished: FinishedRuns) -> Iterator[ReportSection]:
-    """What a change of word order does to fine-tuned models."""
+    """The accuracy of fine-tuned models after changes of word order."""
     config = finished.config
     accuracies = finished.each(lambda record: record.probes or None)
     names = list(dict.fromkeys(name for of in accuracies.values() for run in of for name in run))
@@ -42,11 +42,11 @@ def probes(finished: FinishedRuns) -> Iterator[ReportSection]:
             "Probes of word order",
             [
                 how_to_read(
-                    f"Models fine-tuned on {config.measure.probe_task} answer sentence pairs of "
+                    f"Models fine-tuned on {config.measure.probe_task} classify sentence pairs of "
                     f"{config.measure.probe_source} before and after words are moved: inside "
-                    "constituents of three to six words, anywhere (Random), or agent and patient "
-                    "exchanged, which makes another answer right (Shuffle-SR). Left of the dashed "
-                    f"line, accuracy is lost. {_MARKERS_AND_BARS} Scales differ."
+                    "constituents of three to six words, anywhere (Random), or by exchanging agent "
+                    "and patient, which makes another answer right (Shuffle-SR). Left of the "
+                    f"dashed line, accuracy drops. {_MARKERS_AND_BARS} Scales differ."
                 ),
                 cards(drawn),
                 element("p", "Accuracy after the change, %, the mean over seeds:"),
@@ -55,9 +55,9 @@ def probes(finished: FinishedRuns) -> Iterator[ReportSection]:
                     [[v, *(_accuracy(of, name) for name in names)] for v, of in accuracies.items()],
                 ),
                 not_shown(
-                    "Whether a model that loses nothing has understood the order or ignores it: "
-                    "read Shuffle-SR beside the others. Intervals are over sentence pairs and "
-                    "seeds that were run, not over all there might be."
+                    "Whether a model without a drop uses word order or ignores it: compare "
+                    "Shuffle-SR with the other probes. Intervals cover the sentence pairs and "
+                    "seeds of this study only."
                 ),
             ],
         )
@@ -69,7 +69,7 @@ def _accuracy(runs: Sequence[Mapping[str, ProbeScore]], name: str) -> str:
 
 
 def minimal_pairs(finished: FinishedRuns) -> Iterator[ReportSection]:
-    """Which of two sentences the pre-trained models prefer."""
+    """How often pre-trained models prefer the grammatical sentence."""
     drawn = _drawn(
         finished,
         lambda record: record.pairs,
@@ -84,15 +84,15 @@ def minimal_pairs(finished: FinishedRuns) -> Iterator[ReportSection]:
             "Minimal pairs",
             [
                 how_to_read(
-                    "How often the pre-trained model finds the English one of two sentences "
-                    "likelier, by pseudo-log-likelihood. The dashed line is guessing. "
+                    "How often the pre-trained model assigns the grammatical one of two sentences "
+                    "the higher pseudo-log-likelihood. The dashed line is chance. "
                     f"{_MARKERS_AND_BARS}"
                 ),
                 cards(drawn),
                 not_shown(
-                    "Order alone, where the two sentences differ in their words, too: “same words” "
-                    "has only pairs that do not. The sentences are of the built-in grammar, not "
-                    "of English at large."
+                    "Word order alone: in most pairs the words differ, too; “same words” has only "
+                    "pairs with the same words. The sentences are of the built-in grammar, not "
+                    "of English in general."
                 ),
             ],
         )
@@ -107,7 +107,7 @@ def _drawn(
     unchanged: float,
     limits: tuple[float, float] | None = None,
 ) -> list[Html]:
-    """A figure for each name that a score has, fractions as percent."""
+    """A figure for each probe or phenomenon, in percent."""
     scores = finished.each(scores_of)
     names = dict.fromkeys(name for runs in scores.values() for of_run in runs for name in of_run)
     figures = []

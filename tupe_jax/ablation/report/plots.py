@@ -1,7 +1,7 @@
-"""Plots of a study, as SVG that stands inside an HTML page and takes its colours from there.
+"""Plots of a study as inline SVG, which takes its colours from the HTML page.
 
-Each variant has a colour of Okabe and Ito's, a marker and a dash, the same in all plots, so that
-nobody has to tell colours apart. Text stays text: it is found, read aloud and printed sharply.
+Each variant has a colour of Okabe and Ito's palette, a marker and a dash in all plots, so that
+colour is never the only difference. Text stays text: it can be searched and read aloud.
 """
 
 import html
@@ -40,7 +40,7 @@ T = TypeVar("T")
 COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY)
 _MARKERS, _DASHES = "os^Dv<>", ("-", "--", ":")
 _INK, _GRID, _PAPER = "#1b1b1c", "#e4e4e5", "#fefefe"
-_IN_THE_PAGE = {
+_PAGE_COLOURS = {
     _INK: "currentColor",
     _GRID: "var(--grid)",
     _PAPER: "var(--card)",
@@ -52,7 +52,7 @@ _LARGEST_TILE = 64
 
 @dataclass(frozen=True)
 class VariantStyle:
-    """How a variant is drawn."""
+    """Colour, marker and dash of a variant."""
 
     colour: str
     marker: str
@@ -61,21 +61,23 @@ class VariantStyle:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """Keyword arguments for its markers."""
+        """Keyword arguments of matplotlib for its markers."""
         edge = {"markeredgecolor": self.colour, "markerfacecolor": _PAPER, "markeredgewidth": 1.5}
         filled = {"markeredgecolor": _PAPER, "markerfacecolor": self.colour, "markeredgewidth": 0.7}
         return {"marker": self.marker, "linestyle": "none", **(edge if self.hollow else filled)}
 
 
 def variant_styles(variants: Sequence[str]) -> dict[str, VariantStyle]:
-    """Different for the first 21 variants, as lines and as markers."""
+    """Styles that differ for the first 21 variants, as lines and as markers."""
     return {name: _style(*divmod(number, len(COLOURS))) for number, name in enumerate(variants)}
 
 
-def _style(turn: int, place: int) -> VariantStyle:
-    # Every second turn has hollow markers; after two, colours meet other markers.
-    marker = _MARKERS[(place + 3 * (turn // 2)) % len(_MARKERS)]
-    return VariantStyle(COLOURS[place], marker, _DASHES[turn % len(_DASHES)], hollow=turn % 2 == 1)
+def _style(cycle: int, index: int) -> VariantStyle:
+    # Every second cycle has hollow markers; after two cycles colours get other markers.
+    marker = _MARKERS[(index + 3 * (cycle // 2)) % len(_MARKERS)]
+    return VariantStyle(
+        COLOURS[index], marker, _DASHES[cycle % len(_DASHES)], hollow=cycle % 2 == 1
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def loss_curves(
     after: int = 0,
 ) -> str:
     """Mean over seeds and, shaded, from the lowest to the highest; evaluations `after` a step."""
-    # As high as the rows of `dots` beside it: many curves need the room, too.
+    # As high as the plot of `dots` next to it.
     figure, axes = _figure(3.8, max(3.0, _height(len(curves))))
     _draw_losses(axes, curves, styles, after)
     return _svg(figure, name, "validation loss of each variant by step")
@@ -143,7 +145,7 @@ def loss_curves(
 def loss_plot(
     curves: Mapping[str, Sequence[ArrayLike]], styles: Mapping[str, VariantStyle], path: Path
 ) -> None:
-    """The curves with a legend, worst above best, for a place that is not the report."""
+    """The curves with a legend, highest loss first, as an image outside the report."""
     from matplotlib.lines import Line2D
 
     figure, axes = _figure(7.5, max(3.6, _height(len(curves))))
@@ -168,7 +170,7 @@ def _draw_losses(
     styles: Mapping[str, VariantStyle],
     after: int = 0,
 ) -> dict[str, float]:
-    """Draws each variant, and returns the mean at which it ends."""
+    """Draw each variant, and return its mean final loss."""
     ends = {}
     for variant, of_variant in curves.items():
         each = [np.asarray(curve) for curve in of_variant]
@@ -256,7 +258,7 @@ def scatter(
 
 
 def scale_of(matrices: Sequence[NDArray[np.float32]]) -> tuple[int, int]:
-    """Powers of two around all weights, relative to even attention: the scale they share."""
+    """The common scale of matrices: powers of two, relative to uniform attention."""
     around = [powers_of_two_around(m.astype(np.float64) * m.shape[-1]) for m in matrices]
     return min(low for low, _ in around), max(high for _, high in around)
 
@@ -264,7 +266,7 @@ def scale_of(matrices: Sequence[NDArray[np.float32]]) -> tuple[int, int]:
 def head_matrices(
     weights_LxHxNxN: NDArray[np.float32], scale: tuple[int, int], name: str, about: str
 ) -> str:
-    """All heads as tiles, a row for each layer; the colour is the weight relative to even."""
+    """All heads as tiles, a row for each layer; colour is weight relative to uniform attention."""
     layers, heads, length, _ = weights_LxHxNxN.shape
     tiles_LxHxTxT = exponents_of_two(_coarse(weights_LxHxNxN.astype(np.float64)) * length)
     tile = tiles_LxHxTxT.shape[-1]
@@ -288,7 +290,7 @@ def head_matrices(
 
 
 def attention_scale(scale: tuple[int, int], name: str) -> str:
-    """What the colours of `head_matrices` mean."""
+    """The colour bar of `head_matrices`."""
     lowest, highest = scale
     figure = new_figure(3.8, 0.45)
     axes = figure.add_subplot()
@@ -302,7 +304,7 @@ def attention_scale(scale: tuple[int, int], name: str) -> str:
     axes.set_yticks([])
     axes.tick_params(colors=_INK, labelsize=9, length=2)
     axes.spines[:].set_visible(False)
-    return _svg(figure, name, "the colours of attention relative to even attention")
+    return _svg(figure, name, "colour scale: attention relative to uniform attention")
 
 
 def _tile_names(count: int, side: int, tile: int, every: int) -> tuple[list[float], list[str]]:
@@ -311,7 +313,7 @@ def _tile_names(count: int, side: int, tile: int, every: int) -> tuple[list[floa
 
 
 def _coarse(weights_LxHxNxN: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most 64 x 64 means of neighbouring weights: a page of large heads would weigh too much."""
+    """Average neighbouring weights to at most 64 x 64, to limit the size of the page."""
     length = weights_LxHxNxN.shape[-1]
     first_T = np.unique(np.linspace(0, length, min(length, _LARGEST_TILE) + 1).astype(int))
     width_T = np.diff(first_T)
@@ -345,7 +347,7 @@ def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
 
 
 def _svg(figure: "Figure", name: str, about: str) -> str:
-    """The figure's elements, in the page's colours, with ids that no other figure has."""
+    """The figure as SVG in the page's colours, with ids that are unique in the page."""
     import matplotlib
 
     out = io.StringIO()
@@ -356,12 +358,12 @@ def _svg(figure: "Figure", name: str, about: str) -> str:
     text = out.getvalue()
     text = text[text.index("<svg") :]
     body = text[text.index(">") + 1 :]
-    # Style rules inside would be rules for the whole page; it has those that are needed.
+    # Style rules inside an inline SVG would apply to the whole page.
     body = re.sub(r"<(metadata|style)\b.*?</\1>", "", body, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
     body = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)
-    for fixed, of_page in _IN_THE_PAGE.items():
+    for fixed, of_page in _PAGE_COLOURS.items():
         body = body.replace(fixed, of_page)
     view = re.search(r'viewBox="[^"]+"', text)
     assert view is not None

@@ -1,4 +1,4 @@
-"""Of the report: what heads learn about positions, and whether it goes with better scores."""
+"""Sections of the report: position-only attention, and its correlation with scores."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ Score = Callable[[RunRecord], float]
 
 
 def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
-    """Attention by position of each variant's first seed."""
+    """Position-only attention of each variant's first seed."""
     found = finished.each(
         lambda r: None if r.matrices_LxHxNxN is None else (r.matrices_LxHxNxN, r.kinds)
     )
@@ -53,18 +53,18 @@ def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
         "What heads learn about positions",
         [
             how_to_read(
-                "Each tile is a head, each row of tiles a layer, of one seed of each variant: how "
-                f"much each of {finished.config.measure.length} positions (down) attends to each "
-                "(across) when all words are the same, relative to even attention; less than the "
-                "scale begins with is as dark as its begin. A bright diagonal is attention to the "
-                "word itself and its neighbours. The kinds are those of the TUPE paper, told apart "
-                "by a fixed rule."
+                "One seed of each variant. Each tile is a head, each row of tiles a layer: how "
+                f"much each of {finished.config.measure.length} positions (down) attends to each other "
+                "one (across) when all words are the same, relative to uniform attention. Values "
+                "below the scale have its darkest colour. A bright diagonal is attention to the "
+                "word itself and its neighbours. The kinds of heads are those of the TUPE paper, "
+                "assigned by a fixed rule."
             ),
             element("div", Html(attention_scale(scale, "scale")), css="scale"),
             cards(drawn),
             not_shown(
-                "What heads do with real words; other seeds, whose heads come in another order; "
-                "and [CLS], which is left out."
+                "Attention in real text; other seeds, whose heads are in another order; and [CLS], "
+                "which is left out."
             ),
         ],
     )
@@ -76,7 +76,7 @@ def _count(kinds: tuple[tuple[str, ...], ...]) -> str:
 
 
 def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
-    """Locality and symmetry against what fine-tuning reached."""
+    """Locality and symmetry against fine-tuning scores."""
     tasks = finished.config.downstream.tasks
     scored = finished.each(lambda r: r if r.scores.keys() >= set(tasks) and r.measures else None)
     if not tasks or not scored:
@@ -118,11 +118,11 @@ def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
         "Locality and symmetry against downstream score",
         [
             how_to_read(
-                "Locality and symmetry are those of the mean matrix over layers and heads. "
-                "Symmetry as published does not see one-sidedness; mirror symmetry does, and is "
-                "the mean of every head's own, for sides cancel in a mean matrix. A large "
-                "marker is a variant, a small dot a run. Spearman's correlation asks only whether "
-                "the orders agree: 1 if they do, -1 if one is the other reversed."
+                "Locality and symmetry are computed from the mean matrix over layers and heads. "
+                "Symmetry as published does not detect one-sided attention. Mirror symmetry does; "
+                "it is computed per head and averaged, because opposite sides cancel in a mean "
+                "matrix. A large marker is a variant, a small dot a run. Spearman's correlation "
+                "compares orders only: 1 if they agree, -1 if one is the reverse of the other."
             ),
             finished.legend("structure"),
             cards(drawn),
@@ -133,12 +133,12 @@ def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
                 if len(tasks) > 1
             ),
             not_shown(
-                "That one causes the other: variants differ in more than this. Intervals resample "
-                "variants with all their runs, since runs of one variant are nearly copies of one "
-                "another; with few variants they are wide. “By chance” is the share of "
-                "pairings of variants and scores that look at least as related (of all, or with "
-                "more than seven variants of 10,000 random ones); of many correlations, some look "
-                "strong by luck."
+                "Causation: variants differ in more than one property. Intervals resample variants "
+                "with all their runs, because runs of one variant are nearly copies of one "
+                "another; with few variants they are wide. “By chance” is the share of all "
+                "pairings of variants and scores with at least as strong a correlation (estimated "
+                "from 10,000 random pairings for more than seven variants). Among many "
+                "correlations, some are strong by chance."
             ),
         ],
     )
@@ -146,7 +146,7 @@ def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
 
 def _number(measure: Value, record: RunRecord) -> float:
     number = measure(record)
-    assert number is not None, "a run that was measured has all of them"
+    assert number is not None, "a measured run has every metric"
     return number
 
 
