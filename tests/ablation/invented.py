@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from tupe_jax.ablation.collect import Collected, run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
+from tupe_jax.ablation.results import (
+    PairScore,
+    ProbeScore,
+    RunRecord,
+    StudyResults,
+    TaskScore,
+    run_settings,
+)
 from tupe_jax.ablation.work_plan import RunKey, plan
 from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import EvalConfig
@@ -54,7 +60,7 @@ def study_config(
 
 def collected_of(
     config: AblationConfig, *, missing: int = 0, diverged: Sequence[tuple[str, int]] = ()
-) -> Collected:
+) -> StudyResults:
     """All runs of a study but the last `missing`; later variants are better."""
     units = plan(config)
     there = units[: len(units) - missing]
@@ -70,7 +76,7 @@ def collected_of(
             runs[unit.variant][unit.seed] = replace(record, diverged=True, measures={})
         else:
             runs[unit.variant][unit.seed] = record
-    return Collected(config, runs, tuning, tuple(units[len(units) - missing :]))
+    return StudyResults(config, runs, tuning, tuple(units[len(units) - missing :]))
 
 
 def record_of(config: AblationConfig, key: RunKey) -> RunRecord:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tupe_jax.ablation.collect import run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
+from tupe_jax.ablation.results import PairScore, ProbeScore, RunRecord, TaskScore, run_settings
 from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import CheckpointConfig, DataConfig, EvalConfig, TrainConfig
 from tupe_jax.finetune.config import FinetuneConfig

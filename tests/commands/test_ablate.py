@@ -8,7 +8,7 @@ import pytest
 
 from tests.ablation.studies import PIECES
 from tupe_jax import cli
-from tupe_jax.ablation.record import read_record
+from tupe_jax.ablation.results import read_record
 
 STUDY = """
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_vocabulary_and_rows_are_made_once_for_all_runs(finished):
 def test_table_and_csv_have_a_line_for_each(finished):
     lines = (finished / "table.md").read_text().split("\n")
     assert [line.split("|")[1].strip() for line in lines[2:4]] == ["one", "same"]
-    assert "still to come" not in "".join(lines)
+    assert "Unfinished" not in "".join(lines)
     with (finished / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["variant"], row["seed"]) for row in rows] == [("one", "0"), ("same", "0")]

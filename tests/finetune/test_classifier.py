@@ -15,7 +15,7 @@ from tests.finetune import side_by_side
 from tests.finetune.side_by_side import PRETRAINED, TRIALS, train
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.finetune.groups import plan_groups
-from tupe_jax.finetune.trial import Trial, trials_of
+from tupe_jax.finetune.results import Trial, trials_of
 from tupe_jax.finetune.vmapped import make_programs, mesh_for, unit_optimizer
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from tests.training.runs import StopAfter
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.finetune.groups import plan_groups
-from tupe_jax.finetune.train_loop import Schedule, best_of
-from tupe_jax.finetune.trial import (
+from tupe_jax.finetune.results import (
     Evaluation,
     Trial,
     TrialResult,
@@ -22,6 +21,7 @@ from tupe_jax.finetune.trial import (
     trials_of,
     write_result,
 )
+from tupe_jax.finetune.train_loop import Schedule, best_of
 from tupe_jax.inference.loading import load
 from tupe_jax.utils.errors import UserError
 

@@ -11,8 +11,8 @@ import tupe_jax
 from tests.ablation.studies import small_study
 from tests.model.helpers import small_config, with_position
 from tupe_jax import cli
-from tupe_jax.ablation.collect import run_settings
 from tupe_jax.ablation.config import Variant
+from tupe_jax.ablation.results import run_settings
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import PositionConfig, position_name

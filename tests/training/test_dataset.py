@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tests.test_documented_commands import in_blocks, text_of
 from tests.training import runs
 from tupe_jax import cli
-from tupe_jax.ablation.shared_data import make_shared_data
+from tupe_jax.ablation.run_one import make_shared_data
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.data.pretraining.plan import Settings

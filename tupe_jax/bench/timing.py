@@ -1,4 +1,4 @@
-"""Timing: warm-up, several repeats, alternating between the things that are compared."""
+"""Timing: warm-up, several repeats, and interleaved measurements of what is compared."""
 
 import math
 import statistics
@@ -101,6 +101,10 @@ def _short(number: float) -> str:
     """1234567 as "1.23 M", so that a unit can follow."""
     steps = min(int(math.log10(max(number, 1)) // 3), len("kMGTP"))
     return f"{number / 1000**steps:.3g} {'kMGTP'[steps - 1] if steps else ''}"
+
+
+MATMUL_SIZES = {"cpu": 2048}
+"""Edge of the square matrices; elsewhere 8192, which keeps an accelerator busy."""
 
 
 def measured_matmul_peak(dtype: str) -> float:

@@ -5,7 +5,7 @@ import pytest
 
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import TASKS
-from tupe_jax.finetune.predictions import predictions_file, write_predictions
+from tupe_jax.finetune.results import predictions_file, write_predictions
 from tupe_jax.finetune.tasks import FinetuneTask
 
 # As the server's own sample submission names them.

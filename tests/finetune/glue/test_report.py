@@ -8,8 +8,7 @@ import pytest
 from tests.finetune.results import result
 from tupe_jax.data.labelled.glue import TASKS
 from tupe_jax.finetune.glue.paper_results import COLA, PAPER_COLUMNS, PAPER_ROWS
-from tupe_jax.finetune.glue.report import PUBLISHED_ROWS, make_report
-from tupe_jax.finetune.glue.table import as_json, csv_table, markdown
+from tupe_jax.finetune.glue.report import PUBLISHED_ROWS, as_json, csv_table, make_report, markdown
 from tupe_jax.finetune.tasks import metrics_of
 
 
