@@ -88,7 +88,7 @@ def test_the_kept_model_is_that_of_the_best_evaluation(finished, task):
 def test_the_kept_model_knows_what_it_was_trained_for(finished, task):
     workdir, results = finished
     for result in results:
-        facts = load(workdir / result.trial.name).heads[task.name]
+        facts = load(workdir / result.trial.name).metadata.heads[task.name]
         assert (facts.classes, facts.texts, facts.length) == (task.classes, 1, CONFIG.length)
         assert facts.trial["learning_rate"] == result.trial.learning_rate
         assert facts.trial["scores"] == result.best.scores

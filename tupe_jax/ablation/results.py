@@ -208,7 +208,7 @@ def _texts(splits: Mapping[str, Sequence[Any]]) -> Iterable[tuple[str, Iterable[
 def _pair_text(pair: NliPair) -> str:
     """Records store digests of this text, so neither its words nor the name in it may change."""
     return (
-        f"NliPair(premise={pair.premise!r}, hypothesis={pair.hypothesis!r}, "
+        f"InferencePair(premise={pair.premise!r}, hypothesis={pair.hypothesis!r}, "
         f"label={pair.label!r}, swapped_hypothesis={pair.swapped_hypothesis!r})"
     )
 
