@@ -1,4 +1,4 @@
-"""What a study is: which variants, how they are trained, and what is measured of them."""
+"""Settings of a study: its variants, how they are trained, and what is measured."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
-"""What variants may not differ in: they read the same rows, and the study says how."""
+"""Settings that all variants share: they train on the same data, as the study says."""
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,25 @@ class Variant:
     """A line of the table: a positional encoding, and what else is set for it."""
 
     name: str
-    """In tables, and of the folder of its runs."""
+    """Used in tables and as a folder name."""
     encoding: str
     """One of `POSITION_VARIANTS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What else differs from the study's `pretrain`: {"position.decay_left": 0.1}."""
+    """Other settings that differ from the study's `pretrain`: {"position.decay_left": 0.1}."""
 
     def __post_init__(self) -> None:
         check_fields(self, "variant")
         if not re.fullmatch(r"[A-Za-z0-9][\w.^+=-]*", self.name):
             raise UserError(
-                f"variant {self.name!r}: its name is also a folder's; use letters, digits and .^+=-"
+                f"variant {self.name!r}: its name is also a folder name; use letters, digits and "
+                ".^+=-"
             )
         one_of(self.encoding, POSITION_VARIANTS, f"encoding of variant {self.name}")
         for setting in self.settings:
             if setting.startswith(SHARED):
                 raise UserError(
-                    f"variant {self.name} sets {setting}, which is the same for all variants; set "
-                    f"pretrain.{setting}, or learning_rates and seeds"
+                    f"variant {self.name} sets {setting}, which all variants share; set "
+                    f"pretrain.{setting}, or learning_rates and seeds, instead"
                 )
 
 
@@ -56,7 +57,7 @@ def _small_models() -> FinetuneConfig:
 
 @dataclass(frozen=True)
 class DownstreamConfig:
-    """Fine-tuning of every run: the paper's protocol on each task, or none.
+    """Fine-tuning of every run on each task, by the paper's protocol.
 
     The score of a run on a task is that of the learning rate with the best median over seeds.
     """
@@ -83,24 +84,24 @@ class DownstreamConfig:
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """What is looked at in every run."""
+    """What is measured in every run."""
 
     length: int = 63
-    """Positions in the matrices of attention, without [CLS]."""
+    """Positions in the attention matrices, without [CLS]."""
     words: int = 64
-    """Probing words, each repeated to fill a row, whose mean the matrices are."""
+    """Number of probing words. Each is repeated to fill a sequence; matrices are their mean."""
     minimal_pairs: int = 500
     """Of the built-in grammar; 0: none."""
     probe_task: str = ""
-    """The inference task of `downstream.tasks` whose models are probed; empty: no probes."""
+    """The NLI task of `downstream.tasks` whose models are probed; empty: no probes."""
     probe_pairs: int = 1500
-    """Sentence pairs from which the probes are made."""
+    """Sentence pairs to build the probes from."""
     probe_file: str = ""
-    """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
+    """SNLI's own file, with trees, to read them from; empty: the built-in grammar."""
 
     @property
     def probe_source(self) -> str:
-        """Where the pairs of the probes are from."""
+        """The source of the sentence pairs."""
         return self.probe_file or "the built-in grammar"
 
     def __post_init__(self) -> None:
@@ -124,8 +125,8 @@ class AblationConfig:
     seeds: tuple[int, ...] = (0, 1, 2)
     learning_rates: tuple[float, ...] = (1e-4,)
     pretrain: Config = field(default_factory=Config)
-    """What all variants have in common; its encoding and learning rate are not used, and
-    its seed only for vocabulary and rows."""
+    """What all variants share. Its encoding and learning rate are not used, its seed only for the
+    tokenizer and the data."""
     downstream: DownstreamConfig = field(default_factory=DownstreamConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
 
@@ -138,30 +139,29 @@ class AblationConfig:
         if probed and probed not in self.downstream.tasks:
             raise UserError(
                 f"measure.probe_task={probed!r} is not among downstream.tasks="
-                f"{','.join(self.downstream.tasks)}; a model must be fine-tuned on it first"
+                f"{','.join(self.downstream.tasks)}; add it there"
             )
         if self.measure.probe_file and not probed:
             raise UserError(
-                f"measure.probe_file={self.measure.probe_file!r} is of no use without "
-                "measure.probe_task"
+                f"measure.probe_file={self.measure.probe_file!r} needs measure.probe_task"
             )
         if self.pretrain.data.reader == "live":
             raise UserError(
-                "pretrain.data.reader='live': runs of a study read rows that are made once; leave "
-                "it out"
+                "pretrain.data.reader='live': the runs of a study share prepared data; set "
+                "pretrain.data.reader=prepared"
             )
         words = self.pretrain.model.vocab_size - len(SPECIAL_TOKENS)
         if self.measure.words > words:
             raise UserError(
-                f"measure.words={self.measure.words} is more than the {words} that "
-                f"pretrain.model.vocab_size={self.pretrain.model.vocab_size} has"
+                f"measure.words={self.measure.words} is more than the {words} ordinary tokens of "
+                f"pretrain.model.vocab_size={self.pretrain.model.vocab_size}"
             )
         if self.measure.length + 1 > self.pretrain.data.length:
             raise UserError(
-                f"measure.length={self.measure.length} positions and [CLS] are more than the "
-                f"pretrain.data.length={self.pretrain.data.length} that models are trained on"
+                f"measure.length={self.measure.length} positions and [CLS] are more than "
+                f"pretrain.data.length={self.pretrain.data.length}, the length of training"
             )
-        # A wrong setting should not wait for its turn.
+        # Find a wrong setting now, not when its run starts.
         for variant in self.variants:
             run = run_config(self, variant, self.seeds[0], self.learning_rates[0])
             longest = run.model.position.max_length
@@ -206,7 +206,7 @@ def _with_settings(config: Config, variant: Variant) -> Config:
 
 
 def ablation_config(values: ConfigDict) -> AblationConfig:
-    """The checked config of a study; tasks may be one text, `builtin_nli,builtin_sst`."""
+    """The checked config of a study; tasks may be one string, `builtin_nli,builtin_sst`."""
     require_kind(values, STUDY)
     sections = values.to_dict()
     downstream = sections.setdefault("downstream", {})
@@ -234,17 +234,17 @@ def _variant(values: Variant | Mapping[str, Any]) -> Variant:
 
 
 def study(config: AblationConfig) -> ConfigDict:
-    """A study as a config file gives it and a user overrides it."""
+    """The inverse: what `get_config` of a study returns."""
     values = asdict(config)
     return ConfigDict({**values, "pretrain": to_config_dict(config.pretrain)})
 
 
 def _require_different(values: Sequence[Any], setting: str) -> None:
     if len(set(values)) < len(values):
-        raise UserError(f"{setting}={','.join(map(str, values))} names one twice")
+        raise UserError(f"{setting}={','.join(map(str, values))} has a value twice")
 
 
 def _require_some(values: Sequence[Any], setting: str) -> None:
     if not values:
-        raise UserError(f"{setting} is empty; name at least one")
+        raise UserError(f"{setting} is empty; give at least one value")
     _require_different(values, setting)
