@@ -1,13 +1,13 @@
-"""BERT-A^d (ablation): all four word and position terms, with projections of their own.
+"""BERT-A^d (ablation): all four word and position terms, each with its own projections.
 
   tupe pretrain --config=bert_a_d --workdir=runs/bert_a_d
   tupe pretrain --config=bert_a_d:modern --workdir=runs/bert_a_d-modern
   tupe pretrain --config=bert_a_d:tiny --workdir=runs/bert_a_d-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, without collectives; not measured).
+paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+        FLOPs at 40 % of peak, without collectives; not measured).
         Expected, from the paper (base, 1 M steps): GLUE average 83.64.
-modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
+modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 """
 

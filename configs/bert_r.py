@@ -4,11 +4,11 @@
   tupe pretrain --config=bert_r:modern --workdir=runs/bert_r-modern
   tupe pretrain --config=bert_r:tiny --workdir=runs/bert_r-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, without collectives; not measured).
+paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+        FLOPs at 40 % of peak, without collectives; not measured).
         From the paper (base, 1 M steps): GLUE average 83.66, validation 2.055 bits per target.
-        That loss is of its own text and tokens; docs/pretraining.md lists what differs here.
-modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
+        The loss depends on text and tokenizer; docs/pretraining.md lists what differs here.
+modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 """
 

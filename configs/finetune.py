@@ -4,9 +4,9 @@
   tupe finetune --config=finetune:quick --checkpoint=runs/quickstart --task=builtin_nli
 
 paper   the TUPE paper's recipe: batches of 32, 10 epochs (5 for MNLI, QNLI, QQP, SNLI), dropout
-        0.1, 6 % warm-up, linear decay; one learning rate of its four, all by --learning_rates.
+        0.1, 6 % warm-up, linear decay; one of its four learning rates (--learning_rates for all).
         Expected, from the paper (TUPE-R base, median of 5 seeds): CoLA 63.6, RTE 73.6, MNLI 86.2.
-quick   small models on a CPU, in minutes; dropout as in pre-training.
+quick   for small models: minutes on a CPU, dropout as in pre-training.
 """
 
 from ml_collections import ConfigDict

@@ -3,12 +3,12 @@
   tupe glue --config=glue --checkpoint=runs/tupe_r --data_dir=glue --workdir=runs/glue
   tupe glue --config=glue:quick --checkpoint=runs/quickstart --data_dir=glue --workdir=runs/quick
 
-paper   8 tasks x 4 learning rates x 5 seeds; for base about 2.4e18 FLOPs, which is two hours on a
-        host of 8 v5e chips at a quarter of their peak (counted, not measured).
+paper   8 tasks x 4 learning rates x 5 seeds; for base about 2.4e18 FLOPs, two hours on 8 v5e chips
+        at a quarter of their peak (estimated, not measured).
         Expected, from the paper (TUPE-R base, 1 M steps): average 85.04.
-quick   small models on a CPU: the five tasks with fewer than 100,000 examples, a coarser grid,
-        not tuned, dropout as in pre-training. docs/finetuning.md has what a model of 20 minutes
-        reached with one of them.
+quick   for small models on a CPU: the five tasks with fewer than 100,000 examples, a coarser grid,
+        not tuned, dropout as in pre-training. docs/finetuning.md has a result of one task, for a
+        model pre-trained for 20 minutes.
 """
 
 from ml_collections import ConfigDict

@@ -1,13 +1,13 @@
-"""No positions: the lower bound of every comparison.
+"""No positional encoding: the lower bound of every comparison.
 
   tupe pretrain --config=none --workdir=runs/none
   tupe pretrain --config=none:modern --workdir=runs/none-modern
   tupe pretrain --config=none:tiny --workdir=runs/none-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, without collectives; not measured).
-        Expected: neither paper reports it in this set-up.
-modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
+paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+        FLOPs at 40 % of peak, without collectives; not measured).
+        Neither paper reports a result for it in this setup.
+modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 """
 

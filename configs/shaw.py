@@ -4,10 +4,10 @@
   tupe pretrain --config=shaw:modern --workdir=runs/shaw-modern
   tupe pretrain --config=shaw:tiny --workdir=runs/shaw-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.2 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, without collectives; not measured).
-        Expected: neither paper reports it in this set-up.
-modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
+paper   1 M steps of 256 x 512 tokens; about 1.2 h on a v5e-256, 7 h on 8 H100 (estimated from
+        FLOPs at 40 % of peak, without collectives; not measured).
+        Neither paper reports a result for it in this setup.
+modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 """
 

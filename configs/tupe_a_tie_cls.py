@@ -1,13 +1,13 @@
-"""TUPE-A tie-cls (ablation): untied absolute positions, [CLS] treated like any word.
+"""TUPE-A tie-cls (ablation): untied absolute positions, [CLS] treated like any token.
 
   tupe pretrain --config=tupe_a_tie_cls --workdir=runs/tupe_a_tie_cls
   tupe pretrain --config=tupe_a_tie_cls:modern --workdir=runs/tupe_a_tie_cls-modern
   tupe pretrain --config=tupe_a_tie_cls:tiny --workdir=runs/tupe_a_tie_cls-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (counted FLOPs at
-        40 % of the peak, without collectives; not measured).
+paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+        FLOPs at 40 % of peak, without collectives; not measured).
         Expected, from the paper (base, 1 M steps): GLUE average 83.81.
-modern  60 k steps of 2048 x 512 tokens, half the tokens: half of that time.
+modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.
 tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 """
 

@@ -1,21 +1,21 @@
-"""Locality and symmetry against what is learned: attenuated encodings over a grid of decays.
+"""How locality and symmetry affect learning: attenuated encodings over a grid of decays.
 
   tupe ablate --config=ablations/attenuated_grid:tiny --workdir=runs/attenuated_grid
   tupe ablate --config=ablations/attenuated_grid:paper --workdir=/shared/attenuated_grid --shard=0/8
 
-The bias 8 exp(-w (j-i)^2), each row scaled to sum to 8, is fixed: w sets how local attention
-begins, and a different w to the right than to the left how one-sided. A variant w<w>-x<a> has w * a
-to the left and w / a to the right: a = 1 is symmetric. As published, rows sum to 1 and w hardly
-matters: no bias is above 1, and of 63 positions all attend nearly alike. With these settings
-softmax of the bias alone has, at n = 63,
+The bias exp(-w (j-i)^2), each row scaled to sum to 8, is fixed. w sets how local the initial
+attention is, and different w to the left and right set how one-sided. Variant w<w>-x<a> has w * a
+to the left and w / a to the right; a = 1 is symmetric. As published, rows sum to 1 and w hardly
+matters: no bias is above 1, and attention is nearly uniform over 63 positions. With these settings,
+the softmax of the bias alone has, at n = 63:
 
-                             rows sum to 8     rows sum to 1     even attention
+                             rows sum to 8     rows sum to 1     uniform
   locality                   0.07 to 0.90      0.05 to 0.07      0.05
   released symmetry          0.34 to 1         0.30 to 1         1
   mirror symmetry            0.67 to 1         0.97 to 1         1
 
 tiny   2 layers on the built-in corpus, one seed each.
-paper  base, as in the TUPE paper, with GLUE; 12 pre-trainings.
+paper  base, as in the TUPE paper, with GLUE; 12 pre-training runs.
 """
 
 from ml_collections import ConfigDict

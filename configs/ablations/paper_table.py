@@ -5,17 +5,17 @@
   tupe ablate --config=ablations/paper_table:paper --workdir=/shared/paper_table --shard=0/6
 
 tiny       2 layers on the built-in corpus, three seeds: an hour on two CPU cores (128 CPU
-           minutes, measured; the README has the table).
-real_text  4 layers, 128 wide, 4,096 pieces, on text files of one's own (some megabytes, named by
+           minutes, measured).
+real_text  4 layers, 128 wide, 4,096 tokens, on your own text files (some megabytes, given by
            --config.pretrain.data.task='text:corpus/*.txt.gz'), three learning rates, then three
            seeds; pre-training only, about 2.5 hours on two CPU cores (30 runs of 10 minutes).
-paper      the paper's models and protocol on GLUE; six pre-trainings of base, each about 7 h on a
-           host of 8 H100 (counted FLOPs at 40 % of the peak, not measured). One that a pod makes
-           is taken as it is: `tupe pretrain` with the same settings, its work directory being
-           runs/<variant>/seed0-lr0.0001/pretrain in that of the study.
-           Expected, from the paper: GLUE averages 82.96, 83.66, 83.64, 83.81, 84.47, 85.04; the
-           table has each task by itself, MNLI matched, and `tupe glue` the paper's nine numbers
-           and their average, of the same pre-trained models.
+paper      the paper's models and protocol on GLUE; six pre-training runs of base, each about 7 h on
+           8 H100 (estimated from FLOPs at 40 % of peak, not measured). A run made elsewhere, such
+           as on a pod, is used if it is there: `tupe pretrain` with the same settings and, inside
+           the study's work directory, --workdir=runs/<variant>/seed0-lr0.0001/pretrain.
+           Expected, from the paper: GLUE averages 82.96, 83.66, 83.64, 83.81, 84.47, 85.04. The
+           study's table has each task, with MNLI matched; `tupe glue` on the same pre-trained
+           models gives the paper's nine numbers and their average.
 """
 
 from ml_collections import ConfigDict

@@ -1,10 +1,10 @@
-"""All encodings: every one that has a config of its own, side by side.
+"""All shipped encodings, side by side.
 
   tupe ablate --config=ablations/positions:tiny --workdir=runs/positions
   tupe ablate --config=ablations/positions:paper --workdir=/shared/positions --shard=0/17
 
-tiny   2 layers on the built-in corpus, three seeds each: by estimate four hours on two cores.
-paper  base, as in the TUPE paper, with GLUE; 17 pre-trainings.
+tiny   2 layers on the built-in corpus, three seeds each: an estimated four hours on two cores.
+paper  base, as in the TUPE paper, with GLUE; 17 pre-training runs.
 """
 
 from ml_collections import ConfigDict

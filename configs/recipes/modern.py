@@ -45,7 +45,7 @@ def get_config() -> ConfigDict:
     config.position = ConfigDict()
     config.position.absolute = "added"  # learned, added to the word embedding
     config.position.relative = "none"
-    config.position.untie_cls = False  # True: [CLS] has no position, as in TUPE
+    config.position.untie_cls = False  # True: untie [CLS] from positions, as in TUPE
     config.position.max_length = 512  # rows of a table of absolute positions
     config.position.relative_bins = 32  # T5's buckets
     config.position.max_distance = 128  # T5, Shaw, DeBERTa: all beyond count as this
@@ -117,7 +117,7 @@ def get_config() -> ConfigDict:
     # Validation loss on held-out text.
     config.eval = ConfigDict()
     config.eval.every = 2_000  # steps
-    config.eval.rows = 4_096  # at most as many sequences
+    config.eval.rows = 4_096  # at most this many sequences
 
     config.seed = 0  # of initial weights, order of the data, masks and dropout
     return config

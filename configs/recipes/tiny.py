@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     config.model.activation = "gelu"  # the exact one, with erf
     config.model.pre_layer_norm = False  # LayerNorm after each sub-layer, as in BERT
     config.model.layer_norm_eps = 1e-5
-    config.model.dropout = 0.0  # the model is too small to overfit
+    config.model.dropout = 0.0  # a small model and a short run: little to overfit
     config.model.attention_dropout = 0.0
     config.model.classifier_dropout = 0.1  # of the head that fine-tuning adds
     config.model.dtype = "float32"  # for CPUs
@@ -45,7 +45,7 @@ def get_config() -> ConfigDict:
     config.position = ConfigDict()
     config.position.absolute = "added"  # learned, added to the word embedding
     config.position.relative = "none"
-    config.position.untie_cls = False  # True: [CLS] has no position, as in TUPE
+    config.position.untie_cls = False  # True: untie [CLS] from positions, as in TUPE
     config.position.max_length = 512  # rows of a table; fine-tuning may use more than data.length
     config.position.relative_bins = 32  # T5's buckets
     config.position.max_distance = 128  # T5, Shaw, DeBERTa: all beyond count as this
@@ -117,7 +117,7 @@ def get_config() -> ConfigDict:
     # Validation loss on held-out text.
     config.eval = ConfigDict()
     config.eval.every = 150  # steps
-    config.eval.rows = 512  # at most as many sequences
+    config.eval.rows = 512  # at most this many sequences
 
     config.seed = 0  # of initial weights, order of the data, masks and dropout
     return config

@@ -1,1 +1,1 @@
-"""The configuration: its dataclasses, its checks, and how files and overrides become one."""
+"""Settings: their dataclasses, their checks, and loading from files and overrides."""

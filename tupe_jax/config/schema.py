@@ -1,4 +1,4 @@
-"""What a user can set, as frozen dataclasses: wrong names, types and values fail here, by name."""
+"""All settings, as frozen dataclasses that refuse wrong types and values by the setting's name."""
 
 import math
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ class PositionConfig:
     absolute: str = "untied"
     relative: str = "none"
     untie_cls: bool = True
-    """[CLS] is cut loose from the position biases (`reset` in the TUPE paper)."""
+    """[CLS] is untied from the position biases (`reset` in the TUPE paper)."""
 
     max_length: int = 512
-    """Rows of the position tables; encodings without a table take any length."""
+    """Rows of the position tables; encodings without a table accept any length."""
     relative_bins: int = 32
     """Distance buckets of the T5 bias."""
     max_distance: int = 128
-    """Distances beyond this are treated alike (T5, Shaw, DeBERTa)."""
+    """Larger distances are treated alike (T5, Shaw, DeBERTa)."""
     decay_left: float = 0.5
     decay_right: float = 0.5
-    """w of the attenuated encodings towards earlier and later words; unequal breaks symmetry."""
+    """w of the attenuated encodings to the left and right; unequal values break symmetry."""
     attenuation_gain: float = 1.0
-    """What they are multiplied by. With 1, as published, no bias is larger than 1."""
+    """Factor of the attenuated bias. With 1, as published, no bias is larger than 1."""
     options: Mapping[str, bool | int | float | str] = field(default_factory=dict, hash=False)
     """Options that the chosen encodings declare; an option that is not set has its default."""
 
@@ -65,17 +65,17 @@ class ModelConfig:
     embedding_norm: bool = True
     """LayerNorm after the sum of the embeddings; XLNet has none."""
     segments: int = 0
-    """Kinds of segment embeddings (BERT has 2); a segment ends with `sep_id`."""
+    """Number of segment embeddings (BERT has 2); a segment ends with `sep_id`."""
     segment_attention: bool = False
-    """Attention tells words of the same segment from those of others (XLNet)."""
+    """Attention distinguishes tokens of the same segment from others (XLNet)."""
     cls_last: bool = False
-    """[CLS] ends a row (XLNet) instead of beginning it."""
+    """[CLS] is the last token of a sequence (XLNet), not the first."""
     share_layers: bool = False
     """All layers have the same weights (ALBERT)."""
     activation: Activation = "gelu"
-    """`gelu_tanh` is Google's approximation of it."""
+    """`gelu_tanh` is Google's approximation of `gelu`."""
     masked_word_head: bool = True
-    """Some public encoders come without one, and cannot be asked for words."""
+    """Some public encoders lack it and cannot predict masked tokens."""
     pooler: bool = False
     """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False
@@ -91,8 +91,8 @@ class ModelConfig:
     layer_loop: LayerLoop = "auto"
     """`scan` compiles one layer, `unroll` all; `auto` unrolls on CPU, where that is faster."""
     attention_implementation: AttentionImplementation = "auto"
-    """`pallas` is our fused kernel for TPUs, `cudnn` NVIDIA's; `auto` takes the one that can run,
-    else `xla`. The log says which and why."""
+    """`pallas` is our fused kernel for TPUs, `cudnn` NVIDIA's; `auto` uses one that can run here,
+    else `xla`. The log has the choice and its reason."""
     remat: Remat = "none"
     """What the backward pass keeps; see `tupe_jax.model.encoder.REMAT_POLICIES`."""
     position: PositionConfig = field(default_factory=PositionConfig)
@@ -118,8 +118,8 @@ class ModelConfig:
                 raise UserError(f"model.{name}={getattr(self, name)} must be at least 0")
         if self.cls_last and self.position.untie_cls:
             raise UserError(
-                "position.untie_cls=True cuts the first token of a row loose, but with "
-                "model.cls_last=True [CLS] is the last; set one of them to False"
+                "position.untie_cls=True unties the first token, but with model.cls_last=True "
+                "[CLS] is the last; set one of them to False"
             )
         if self.layer_norm_eps <= 0:
             raise UserError(f"model.layer_norm_eps={self.layer_norm_eps} must be above 0")
@@ -133,7 +133,7 @@ class ModelConfig:
 
     @property
     def word_size(self) -> int:
-        """Features of a word embedding, and of all that is added to it."""
+        """Features of the token embedding, and of whatever is added to it."""
         return self.embedding_size or self.hidden_size
 
 
@@ -143,19 +143,19 @@ Packing = Literal["stream", "sentences"]
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which text, in which pieces, in rows of which length."""
+    """The text, its tokenizer, and the length of the token sequences."""
 
     task: str = "builtin"
-    """A source or a mixture, as `tupe prepare --task` takes it."""
+    """A source or a mixture, as in `tupe prepare --task`."""
     cleaning: str = "all"
     vocabulary: str = ""
-    """A SentencePiece model; empty: that of `data.prepared`, or one of `model.vocab_size` pieces is
-    trained."""
+    """A SentencePiece model; empty: that of `data.prepared`, or else one of `model.vocab_size`
+    tokens is trained."""
     prepared: str = ""
-    """A folder of prepared rows; empty: prepare it in the work directory."""
+    """A folder of prepared data; empty: prepare the data in the work directory."""
     reader: Literal["prepared", "live"] = "prepared"
     length: int = 512
-    """Tokens in a row, [CLS] included."""
+    """Tokens in a sequence, [CLS] included."""
     packing: Packing = "stream"
     """`stream` splits lines across sequences; `sentences` keeps lines whole and pads."""
 
@@ -206,7 +206,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How the weights move. Durations: "500" steps, "10%", "2 epochs" or "5000 examples"."""
+    """Optimizer and schedule. Durations: "500" steps, "10%", "2 epochs" or "5000 examples"."""
 
     name: Literal["adam_released", "adamw", "lamb", "muon"] = "adam_released"
     peak_learning_rate: float = 1e-4
@@ -217,8 +217,8 @@ class OptimizerConfig:
     final_fraction: float = 0.0
     """Of the peak, at the last step."""
     warmup_from_zero: bool = False
-    """The first update has learning rate 0, and each later one comes one step later in the
-    schedule, as in the official pre-training. False: no update is without effect."""
+    """The schedule starts one step later, as in the official pre-training: the first update has
+    learning rate 0. False: the first update has an effect."""
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
@@ -244,13 +244,13 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long, in which batches."""
+    """Length of the run, batches, logging."""
 
     steps: int = 1_000_000
     batch_size: int = 256
-    """Rows in a global batch, over all devices and micro-batches."""
+    """Sequences in a global batch, over all devices and micro-batches."""
     accumulate: int = 1
-    """Micro-batches per step, one after the other: less memory, the same gradient."""
+    """Micro-batches per step, in sequence: less memory, the same gradient."""
     log_every: int = 100
     ema_decay: float = 0.0
     """Evaluate and export an average of the weights; 0 turns it off. The decay warms up to this
@@ -275,10 +275,10 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each axis of the mesh; -1 takes what is left."""
+    """Devices along each axis of the mesh; -1: all that remain."""
 
     slice: int = -1
-    """Slices, joined by the data-centre network (DCN); -1 takes as many as the devices report."""
+    """Slices, joined by the data-center network (DCN); -1: as many as the devices report."""
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
@@ -289,14 +289,14 @@ class MeshConfig:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """When to save, and what to keep."""
+    """When to save checkpoints, and which to keep."""
 
     every: int = 10_000
     keep: int = 3
     keep_steps: tuple[int, ...] = ()
     """Steps whose checkpoints are never removed."""
     keep_best: bool = True
-    """Keep the checkpoint with the lowest validation loss, too."""
+    """Also keep the checkpoint with the lowest validation loss."""
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint")
@@ -305,11 +305,11 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Validation: the same rows with the same masks every time (for one size of micro-batches)."""
+    """Validation, on the same sequences and masks each time (for one size of micro-batches)."""
 
     every: int = 10_000
     rows: int = 4096
-    """At most this many validation rows, evenly spread over all there are."""
+    """At most this many validation sequences, evenly spread over all."""
 
     def __post_init__(self) -> None:
         check_fields(self, "eval")
@@ -318,7 +318,7 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole experiment; one section for each question."""
+    """All settings of a pre-training run, in sections."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -335,7 +335,7 @@ class Config:
             raise UserError(f"config.seed={self.seed} must be between 0 and {2**32 - 1}")
         if self.model.cls_last:
             raise UserError(
-                "model.cls_last=True is for imported models; rows of pre-training begin with [CLS]"
+                "model.cls_last=True is for imported models; in pre-training [CLS] comes first"
             )
 
 
@@ -379,11 +379,11 @@ ENCODING = (
     "attenuation_gain",
     "options",
 )
-"""The settings of a `PositionConfig` that make up an encoding; the others are sizes."""
+"""The settings of a `PositionConfig` that define an encoding; the others are sizes."""
 
 
 def position_name(position: PositionConfig) -> str:
-    """Its name in tables, or the settings that make it up."""
+    """Its name in tables, or else its settings."""
     for name, known in POSITION_VARIANTS.items():
         if all(getattr(position, part) == getattr(known, part) for part in ENCODING):
             return name

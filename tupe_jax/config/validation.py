@@ -1,4 +1,4 @@
-"""Checks of what users write: a wrong name, type or value is one line that says what to do."""
+"""Checks of settings: a wrong name, type or value raises a one-line `UserError`."""
 
 import dataclasses
 import difflib
@@ -46,7 +46,7 @@ def checked(value: Any, expected: Any, setting: str) -> Any:
         if value not in choices:
             raise UserError(f"{setting}={value!r} is not one of {', '.join(map(repr, choices))}")
         return value
-    if origin is tuple and isinstance(value, list | tuple):  # JSON knows lists only
+    if origin is tuple and isinstance(value, list | tuple):  # JSON has lists only
         return tuple(checked(item, choices[0], setting) for item in value)
     allowed = choices if origin in (typing.Union, types.UnionType) else (expected,)
     if float in allowed and type(value) is int:

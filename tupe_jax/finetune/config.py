@@ -1,4 +1,4 @@
-"""What a user can set about fine-tuning; the defaults are the TUPE paper's protocol."""
+"""Settings of fine-tuning; the defaults are the TUPE paper's protocol."""
 
 from dataclasses import dataclass, field
 
@@ -13,26 +13,26 @@ def _paper_optimizer() -> OptimizerConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """How a trial is trained; which trials there are is told beside it.
+    """How a trial is trained.
 
-    `optimizer.peak_learning_rate` is that of a command that names no learning rates: every trial
-    brings its own.
+    Each trial has its own learning rate; `optimizer.peak_learning_rate` is used if the command
+    line gives none.
     """
 
     batch_size: int = 32
     length: int = 512
-    """Longest row in tokens, [CLS] included; longer ones are cut."""
+    """Longest input in tokens, [CLS] included; longer ones are truncated."""
     epochs: int = 0
-    """0: as many as the paper's protocol has for the task."""
+    """0: the paper's number for the task."""
     evaluations_per_epoch: int = 2
     dropout: float = 0.1
     """Of hidden states and attention weights; negative: as in pre-training."""
     from_scratch: bool = False
-    """The same model with random weights: what pre-training has to beat."""
+    """Start from random weights: the baseline of pre-training."""
     at_once: int = 0
-    """Trials in one program; 0: as many as the devices' memory holds."""
+    """Trials in one program; 0: as many as fit into device memory."""
     save_seconds: int = 60
-    """A checkpoint is written when the last one is older than this."""
+    """Time between checkpoints."""
     keep_weights: bool = True
     """Keep the model of each trial's best evaluation."""
     optimizer: OptimizerConfig = field(default_factory=_paper_optimizer)
@@ -51,18 +51,18 @@ class FinetuneConfig:
 
 @dataclass(frozen=True)
 class GlueConfig:
-    """The protocol: every task with every learning rate and every seed."""
+    """The protocol: each task with each learning rate and each seed."""
 
     tasks: tuple[str, ...] = ("mnli", "qnli", "qqp", "sst2", "cola", "mrpc", "rte", "stsb")
     """The paper's, in the order of its table."""
     learning_rates: tuple[float, ...] = (2e-5, 3e-5, 4e-5, 5e-5)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(keep_weights=False))
-    """Without weights: of 160 trials of the base model they would be 70 GB."""
+    """No weights are kept: those of 160 trials of the base model would be 70 GB."""
 
     def __post_init__(self) -> None:
         check_fields(self, "glue")
         for name in ("tasks", "learning_rates", "seeds"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise UserError(f"glue.{name}={values} must name at least one, and none twice")
+                raise UserError(f"glue.{name}={values} must have one value or more, none twice")
