@@ -52,6 +52,7 @@ def test_every_matrix_product_is_counted(variant):
     assert counted == pytest.approx(traced_flops(jax.make_jaxpr(run)(*arrays).jaxpr), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_xla_counts_the_same_but_for_what_is_no_matrix_product(optimised):
     """XLA counts softmax, LayerNorm and GELU as well: some 9 % forward, 5 % in training."""
     config = model_config("tiny", "tupe_r", num_layers=1, vocab_size=1000, layer_loop="unroll")
