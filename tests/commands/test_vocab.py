@@ -49,6 +49,7 @@ def test_a_large_corpus_is_sampled_by_weight(corpus: Path) -> None:
     assert abs(sum(line in first for line in lines) - 300) <= 10  # the files are about as large
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "parts"),
     [

@@ -80,6 +80,7 @@ def test_the_word_head_is_left_alone_and_the_pretrained_weights_are_the_start():
     assert not np.array_equal(head[0], head[1])
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_a_trial_is_its_peak():
     """Weight decay alone moves a weight without gradient: by the share learning rate x decay."""
     config = OptimizerConfig(name="adamw", warmup="2", weight_decay=0.5, clip_norm=0)

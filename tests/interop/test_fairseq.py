@@ -189,6 +189,7 @@ def test_an_npz_file(tmp_path):
     assert_same_state(fairseq.to_state_dict(tupe_jax.load(out).module), golden_state())
 
 
+@pytest.mark.slow
 def test_without_a_vocabulary_positions_are_seen_and_weights_go_on(tmp_path, capsys):
     out, looks, back = (tmp_path / name for name in ("out", "looks", "back"))
     assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0

@@ -109,6 +109,7 @@ def test_content_terms_of_a_user_are_counted(scores, dtype, monkeypatch):
     assert attention_flops_per_token(config, 12) == attention_flops_per_token(shaw, 12)
 
 
+@pytest.mark.slow
 def test_xla_counts_the_same_but_for_what_is_no_matrix_product(optimised):
     """XLA counts softmax, LayerNorm and GELU as well: some 9 % forward, 5 % in training."""
     config = model_config("tiny", "tupe_r", num_layers=1, vocab_size=1000, layer_loop="unroll")

@@ -45,9 +45,12 @@ def golden(request):
 
 
 def paths(names, every, some):
-    """Every path for TUPE-R, which has all that TUPE-A has; for TUPE-A a few."""
-    cases = [("tupe_r", *path) for path in every] + [("tupe_a", *path) for path in some]
-    return pytest.mark.parametrize(("golden", *names), cases, indirect=["golden"])
+    """A few paths for both models; every path for TUPE-R, which has all that TUPE-A has."""
+    fast = [(model, *path) for model in ("tupe_r", "tupe_a") for path in some]
+    slow = [
+        pytest.param("tupe_r", *path, marks=pytest.mark.slow) for path in every if path not in some
+    ]
+    return pytest.mark.parametrize(("golden", *names), fast + slow, indirect=["golden"])
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +156,7 @@ def test_loss_and_every_gradient_compiled_as_for_users():
     assert done.stdout == "the same\n", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest_single_block", [1024, 0], ids=["single block", "multi block"])
 def test_the_kernels_keep_it(longest_single_block, monkeypatch):
     """Interpreted, as their Pallas code runs on TPUs: loss and every gradient."""

@@ -165,6 +165,7 @@ def noisy(model, tokens, seed):
     return np.asarray(encode(model, jax.random.key(seed)))
 
 
+@pytest.mark.slow
 def test_dropout_is_a_function_of_the_key_whatever_the_loop_and_remat():
     model, tokens = spread_model(small_config("tupe_r")), random_tokens()
     reference = noisy(reconfigured(model, layer_loop="scan"), tokens, 1)
@@ -232,6 +233,7 @@ def test_the_output_matrix_is_the_word_embedding():
     assert np.abs(gradient["encoder"]["word_embedding"][...][49]).max() > 0
 
 
+@pytest.mark.slow
 def test_classification_and_regression_heads():
     heads = {"three": 3, "score": 1}
     model = spread_model(small_config("tupe_r"), heads=heads)

@@ -48,6 +48,7 @@ def test_the_same_seed_gives_the_same_run(finished, tmp_path):
     runs.assert_same_run(arguments, workdir, tmp_path)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_run_that_is_judged_by_the_same_words(finished, tmp_path):
     arguments, workdir, run = finished
     other = runs.run_here([*arguments, "--config.seed=1"], tmp_path)
@@ -55,6 +56,7 @@ def test_another_seed_gives_another_run_that_is_judged_by_the_same_words(finishe
     assert other.validation.targets().tolist() == run.validation.targets().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [0, 5, 7, 14])
 def test_stopping_anywhere_changes_nothing(looks, finished, tmp_path):
     """The run looks before each step and within each evaluation."""
@@ -134,6 +136,7 @@ def test_a_profile_of_a_few_steps_that_a_stop_cuts_short(corpus, tmp_path):
     assert list((tmp_path / "profile").rglob("*.xplane.pb"))
 
 
+@pytest.mark.slow
 def test_averaged_weights_are_the_ones_evaluated(corpus, tmp_path):
     arguments = runs.settings(corpus, **{"train.ema_decay": 0.9, "train.steps": 3})
     run = runs.run_here(arguments, tmp_path)
@@ -181,6 +184,7 @@ def test_a_second_run_in_one_work_directory_is_refused(finished, capsys):
     assert "finished already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_explodes_gives_up_with_a_reason(corpus, tmp_path):
     arguments = runs.settings(
         corpus, **{"optimizer.peak_learning_rate": 1e38, "optimizer.warmup": 0, "train.steps": 30}

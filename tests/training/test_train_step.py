@@ -59,6 +59,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch():
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_micro_batches_get_different_dropout():
     step, state = step_and_state(accumulate=2, dropout=0.5)
     same_rows = jnp.repeat(tokens()[:16], 2, axis=0)
@@ -101,6 +102,7 @@ def averages(decay, params, updates):
     return average
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.03, 0.999])
 def test_the_average_follows_the_weights(decay):
     step, state = step_and_state(ema=decay)
@@ -130,6 +132,7 @@ def test_the_average_forgets_the_initial_weights_within_a_few_updates():
     assert min(away) > 0.5
 
 
+@pytest.mark.slow
 def test_training_learns_a_batch_by_heart():
     step, state = step_and_state()
     losses = []

@@ -156,6 +156,7 @@ def test_whole_sentences_that_were_interrupted_give_the_same_bytes(
     assert contents(tmp_path / "rows") == contents(tmp_path / "calm")
 
 
+@pytest.mark.slow
 def test_what_an_older_version_has_begun_is_finished(
     settings: Settings, prepared: Path, tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_what_an_older_version_has_begun_is_finished(
     assert contents(folder) == contents(prepared)
 
 
+@pytest.mark.slow
 def test_the_given_tokenizer_may_change_while_the_rows_are_made(
     settings: Settings, prepared: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:

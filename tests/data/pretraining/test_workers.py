@@ -64,8 +64,8 @@ def test_a_killed_worker_is_an_error_and_no_hang() -> None:
 def test_workers_end_when_their_command_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from test_workers import write_for_ever\n"
-        "from tupe_jax.data import workers\n"
+        f"from {__name__} import write_for_ever\n"
+        "from tupe_jax.data.pretraining import workers\n"
         "if __name__ == '__main__':\n"
         f"    folder = {str(tmp_path)!r}\n"
         "    list(workers.run(write_for_ever, [folder] * 2, 2, lambda done, total: None))\n"

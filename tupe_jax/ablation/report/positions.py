@@ -57,8 +57,8 @@ def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
                 f"much each of {finished.config.measure.length} positions (down) attends to each "
                 "other one (across) when all words are the same, relative to uniform attention. "
                 "Values below the scale have its darkest colour. A bright diagonal is attention to "
-                "the word itself and its neighbours. The kinds of heads are those of the TUPE paper, "
-                "assigned by a fixed rule."
+                "the word itself and its neighbours. The kinds of heads are those of the TUPE "
+                "paper, assigned by a fixed rule."
             ),
             element("div", Html(attention_scale(scale, "scale")), css="scale"),
             cards(drawn),
