@@ -83,7 +83,7 @@ def test_a_line_to_read():
 @pytest.mark.parametrize("shapes", ["16", "16x", "0x128", "16x128;4x512"])
 def test_odd_shapes_are_refused(shapes, capsys):
     assert cli.main(["bench", "step", f"--shapes={shapes}"]) == cli.USER_ERROR_EXIT_CODE
-    assert f"--shapes={shapes} must be rows x tokens" in capsys.readouterr().err
+    assert f"--shapes={shapes} must be batch x length" in capsys.readouterr().err
 
 
 def test_only_steps_are_compared(capsys):

@@ -1,19 +1,19 @@
-"""Compare positional encodings: variants x seeds, pre-trained, fine-tuned and measured.
+"""Run a study: pre-train, fine-tune and measure several variants with several seeds.
 
   tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table
   tupe ablate --config=ablations/positions --config.seeds=0,1
   tupe ablate --config=ablations/paper_table --workdir=/shared/table --shard=0/4
 
-A study is a config file that lists variants, seeds, learning rates, what all runs share, tasks to
-fine-tune on, and what is measured. With several learning rates each variant is tuned on the first
-seed. The work directory gets a record of every run, and after each of them a table (table.md,
-table.csv), a page with plots (report.html) and a picture of the loss curves (loss.png) of all that
-is there.
+A study is a config file. It lists variants, seeds, learning rates, the settings that all runs
+share, the tasks to fine-tune on, and the measurements. With several learning rates, each variant is
+tuned on the first seed. The work directory gets a record of every run. After each run the command
+updates a table (table.md, table.csv), a report with plots (report.html) and the loss curves
+(loss.png).
 
-The same command goes on after a kill and never repeats a finished run; SIGTERM or Ctrl-C saves
-first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
-or in several that are copied together; the command without --shard then does what is missing. Exit
-code 76: a shard waits for learning rates that another one is still to find.
+After a kill, the same command resumes; it never repeats a finished run. SIGTERM or Ctrl-C saves a
+checkpoint first and exits with code 75. To divide the runs among machines, use --shard=0/4 to 3/4,
+in one work directory or in several that are merged later; the command without --shard then runs
+what is missing. Exit code 76: the shard needs learning rates that another shard has not found yet.
 """
 
 import argparse
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", help="the study: file or name, such as ablations/paper_table")
-    parser.add_argument("--workdir", type=Path, help="default: runs/<name of the study>")
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="do one share of N")
+    parser.add_argument("--config", help="config of the study: file or name")
+    parser.add_argument("--workdir", type=Path, help="default: runs/<name of the config>")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="run shard I of N")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     if arguments.config is None:
-        raise UserError("give the study as --config, such as --config=ablations/paper_table")
+        raise UserError("--config is missing: name a study, such as --config=ablations/paper_table")
     keep_freed_memory()
     shard = Shard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
-    """What every run has of its own would be set for all, and then not used."""
+    """Refuse settings that each run sets itself: an override would have no effect."""
     from tupe_jax.config.schema import ENCODING
 
     own = {
@@ -89,18 +89,18 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
     for override in overrides:
         instead = own.get(override.partition("=")[0])
         if instead is not None:
-            raise UserError(f"{override}: every run of a study has its own; set {instead}")
+            raise UserError(f"{override}: each run of a study sets it; change {instead} instead")
 
 
 def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
-    """Write what is made from the records that are there, and return the table."""
+    """Write tables, report and plot of the finished runs, and return the table."""
     from tupe_jax.utils.files import exclusive_lock
 
-    with exclusive_lock(workdir / "report.lock"):  # else an older table might come last
-        return _write_alone(config, workdir, command)
+    with exclusive_lock(workdir / "report.lock"):  # otherwise an older table may be written last
+        return _write_files(config, workdir, command)
 
 
-def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
+def _write_files(config: "AblationConfig", workdir: Path, command: str) -> str:
     from tupe_jax.ablation.collect import collect
     from tupe_jax.ablation.finished import Finished
     from tupe_jax.ablation.report.plots import loss_picture

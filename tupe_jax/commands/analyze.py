@@ -1,22 +1,22 @@
-"""Measure what a trained model knows of positions and word order.
+"""Measure how a model uses positions and word order.
 
   tupe analyze runs/tupe_r                              the newest checkpoint of a work directory
-  tupe analyze runs/tupe_r --length=64 --words=256      positions looked at, words to probe with
-  tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's form
-  tupe analyze runs/tupe_r bert-base-uncased albert     several side by side: a table
-  tupe analyze runs/finetune-builtin_nli                probes of word order, too
+  tupe analyze runs/tupe_r --length=64 --words=256      positions and probing words
+  tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's format
+  tupe analyze runs/tupe_r bert-base-uncased albert     compare several models in a table
+  tupe analyze runs/finetune-builtin_nli                also probes of word order
   tupe analyze runs/finetune-snli --snli=dev.jsonl.gz   the same with parsed pairs of SNLI
 
-Prints a report and writes it to --out, with all numbers as JSON, a line per head as CSV, and the
-matrices as pictures: position-only attention from the bias and by identical words, locality,
-symmetry and other metrics, kinds of heads, BERT-A's four terms, the sensitivity of representations
-to word order, and minimal pairs (of the built-in grammar if no others are given). Of a model that
-was fine-tuned on inference also what it answers when constituents are shuffled and roles exchanged.
-(Its minimal pairs say little: fine-tuning moves the encoder away from the head that guesses words.)
+Prints a report and writes it to --out, with all numbers as JSON, one line per head as CSV, and the
+matrices as plots. The report has position-only attention (from the bias, and from identical words),
+locality, symmetry and other metrics, kinds of heads, BERT-A's four terms, the sensitivity to word
+order, and minimal pairs (by default of the built-in grammar). For a model fine-tuned on NLI it also
+has the predictions for pairs with shuffled constituents and exchanged roles; its minimal pairs mean
+little, because fine-tuning moves the encoder away from the masked-LM head.
 
-Of several models only symmetry and locality are measured. A model may be a folder in Hugging Face's
-layout. Of one without a vocabulary, as the official checkpoints are when imported, it is position-
-only attention and what follows from it.
+For several models it measures symmetry and locality only. A model may be a folder in Hugging Face's
+layout. A model without a tokenizer, such as an imported official checkpoint, gets the measurements
+that need no text.
 """
 
 import argparse
@@ -36,30 +36,32 @@ LONGEST = 128
 WORDS = 64
 BUILTIN_PAIRS = 500
 BUILTIN_PROBE_PAIRS = 1500
-"""Roles can be exchanged in a tenth of them."""
+"""In a tenth of them roles can be exchanged."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         nargs="+",
-        help="a work directory, a checkpoint, a model folder or a fine-tuning",
+        help="a work directory, a checkpoint, a model folder or a fine-tuning run",
     )
     parser.add_argument("--out", type=Path, default=Path("analysis"), help="default: analysis")
     parser.add_argument(
         "--length",
         type=int,
-        help=f"positions to look at, without [CLS] (default: a row's, at most {LONGEST})",
+        help=f"positions without [CLS] (default: as in training, at most {LONGEST})",
     )
-    parser.add_argument("--words", type=int, default=WORDS, help=f"default: {WORDS}")
+    parser.add_argument(
+        "--words", type=int, default=WORDS, help=f"probing words (default: {WORDS})"
+    )
     parser.add_argument("--pairs", type=Path, help="minimal pairs, a .jsonl or .jsonl.gz file")
     parser.add_argument(
-        "--limit", type=int, default=100, help="pairs of --pairs, per paradigm (default: 100)"
+        "--limit", type=int, default=100, help="pairs per paradigm of --pairs (default: 100)"
     )
     parser.add_argument(
-        "--snli", type=Path, help="pairs to probe with, in the form of SNLI's own .jsonl files"
+        "--snli", type=Path, help="pairs to probe with, in the format of SNLI's .jsonl files"
     )
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -94,7 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    """A table of all checkpoints, at a length that all can read."""
+    """Print a table of all checkpoints, measured at a length that all support."""
     import dataclasses
     import json
 
@@ -103,28 +105,28 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     for name in ("pairs", "snli", "vocabulary"):
         if getattr(arguments, name) is not None:
-            raise UserError(f"--{name} is for one model at a time; give one checkpoint")
+            raise UserError(f"--{name} takes one model; give one checkpoint")
     pretrained = {path: load_pretrained(path) for path in arguments.checkpoint}
     shortest = min(_usual_length(one) for one in pretrained.values())
-    looks = {
+    settings = {
         "length": shortest if arguments.length is None else arguments.length,
         "words": arguments.words,
     }
     _make(arguments.out)
     lines = [
-        measure(path, one.exact_model(), one.ordinary_ids, **looks)
+        measure(path, one.exact_model(), one.ordinary_ids, **settings)
         for path, one in pretrained.items()
     ]
-    table = as_table(lines, **looks)
+    table = as_table(lines, **settings)
     (arguments.out / "comparison.txt").write_text(table + "\n", encoding="utf-8")
-    found = {**looks, "models": [dataclasses.asdict(line) for line in lines]}
-    (arguments.out / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
+    values = {**settings, "models": [dataclasses.asdict(line) for line in lines]}
+    (arguments.out / "comparison.json").write_text(json.dumps(values, indent=1) + "\n")
     print(table)
     print(f"in {arguments.out}: comparison.txt, comparison.json")
 
 
 def _usual_length(pretrained: "Pretrained") -> int:
-    """Positions of a row of pre-training without [CLS], as far as there are some."""
+    """Positions of a training sequence without [CLS], as far as the model supports them."""
     from tupe_jax.model.positions import longest_input
 
     row = LONGEST + 1 if pretrained.length is None else pretrained.length
@@ -135,11 +137,11 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise writing_failed(f"cannot make {folder}: {error.strerror}", error) from None
+        raise writing_failed(f"cannot create {folder}: {error.strerror}", error) from None
 
 
 def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
-    """The first of each paradigm in a file, or pairs of the built-in grammar."""
+    """The first pairs of each paradigm in a file, or pairs of the built-in grammar."""
     from collections import Counter
 
     from tupe_jax.data.labelled.blimp_snli import read_minimal_pairs
@@ -159,7 +161,7 @@ def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
 
 
 def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[InferencePair]":
-    """Those of a file, for which the model must have a head, or built-in ones."""
+    """NLI pairs of a file, which need a model with an NLI head, or built-in ones."""
     from tupe_jax.lab.nli_pairs import builtin_pairs, snli_pairs
     from tupe_jax.lab.nli_probes import inference_head
 
@@ -168,5 +170,5 @@ def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[Inferen
     try:
         inference_head(heads)
     except UserError as error:
-        raise UserError(f"--snli={snli} is of no use: {error}") from None
+        raise UserError(f"--snli={snli} cannot be used: {error}") from None
     return snli_pairs(snli)

@@ -1,16 +1,16 @@
-"""Measure one part on this machine: warm-up, several repeats, median and spread.
+"""Measure the speed of one component: median and spread of several repeats after a warm-up.
 
   tupe bench step --config=tupe_r:tiny           the training step; also: forward, attention
-  tupe bench step --shapes=16x128,4x512 --json   rows x tokens; one JSON object per line
-  tupe bench step --against=transformers         Hugging Face's BERT of the same size, in turns
-  tupe bench reader --data=rows                  your own prepared rows (else random ones)
-  tupe bench checkpoint --config=tupe_r:tiny     what an asynchronous save costs
+  tupe bench step --shapes=16x128,4x512 --json   batch x length; one JSON object per line
+  tupe bench step --against=transformers         also BERT of Hugging Face, same size
+  tupe bench reader --data=rows                  your own prepared data (default: random)
+  tupe bench checkpoint --config=tupe_r:tiny     the cost of asynchronous checkpoints
 
-`step` is masking, forward, backward and update; `forward` the hidden states without dropout;
-`attention` one layer's attention with its projections, forward and backward. Their FLOPs are
-counted from the model, and the peak is the best of large matrix products in the same run.
-`reader` reads prepared rows up to int32 batches in memory, and times resuming at steps far apart.
-`checkpoint` times training steps with and without a save beside them.
+`step` is masking, forward, backward and update. `forward` computes hidden states without dropout.
+`attention` is the attention of one layer with its projections, forward and backward. FLOPs are
+counted from the model; the peak is the fastest large matrix product of the same run.
+`reader` reads prepared data into int32 batches, and resumes at several steps.
+`checkpoint` times training steps with and without a concurrent save.
 """
 
 import argparse
@@ -32,22 +32,26 @@ RANDOM_ROWS = 40_000
 RANDOM_LENGTH = 512
 
 Result = tuple[dict[str, Any], str]
-"""What was measured, as JSON and as a line to read."""
+"""A measurement, as JSON and as a line of text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=[*MODEL_PARTS, *OTHERS], help="the part to measure")
+    parser.add_argument("what", choices=[*MODEL_PARTS, *OTHERS], help="the component")
     parser.add_argument("--config", default="quickstart", help="the model (default: quickstart)")
-    parser.add_argument("--shapes", help="model parts: rows x tokens, as in 16x128,4x512")
-    parser.add_argument("--against", choices=["transformers"], help="step: what to compare with")
+    parser.add_argument("--shapes", help="model components: batch x length, as in 16x128,4x512")
+    parser.add_argument("--against", choices=["transformers"], help="step: library to compare with")
     parser.add_argument("--data", type=Path, help="reader: a folder written by `tupe prepare`")
-    parser.add_argument("--batch-size", type=int, default=256, help="reader: rows (default: 256)")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument(
+        "--batch-size", type=int, default=256, help="reader: sequences (default: 256)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.against and arguments.what != "step":
-        raise UserError(f"--against compares training steps; it is no argument of {arguments.what}")
+        raise UserError(
+            f"--against compares training steps; use it with `step`, not with `{arguments.what}`"
+        )
     keep_freed_memory()  # as `tupe pretrain` does
     measure = OTHERS.get(arguments.what, _model_part)
     for values, text in measure(arguments):
@@ -80,7 +84,7 @@ def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
                 what=name,
                 shape=(rows, length),
                 tokens_per_second=tuple(rows * length / s for s in seconds),
-                # Theirs by the count of ours: how fast they get through the same work.
+                # For both the FLOPs of our model: the speed at the same work.
                 flops_per_token=part.flops_per_token(shaped),
                 matmul_peak=peak,
             )
@@ -101,7 +105,7 @@ def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
 
 def _shapes(text: str) -> list[tuple[int, int]]:
     if not re.fullmatch(r"[1-9]\d*x[1-9]\d*(,[1-9]\d*x[1-9]\d*)*", text):
-        raise UserError(f"--shapes={text} must be rows x tokens, as in --shapes=16x128,4x512")
+        raise UserError(f"--shapes={text} must be batch x length, as in --shapes=16x128,4x512")
     sizes = [shape.split("x") for shape in text.split(",")]
     return [(int(rows), int(length)) for rows, length in sizes]
 

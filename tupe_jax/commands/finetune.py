@@ -1,4 +1,4 @@
-"""Fine-tune a model on a task, or go on where it stopped.
+"""Fine-tune a model on a task, or resume a fine-tuning run.
 
   tupe finetune --checkpoint=runs/quickstart --task=builtin_nli --config=finetune:quick
   tupe finetune --checkpoint=runs/tupe_r --task=cola --data_dir=glue
@@ -7,13 +7,13 @@
 
 The checkpoint is a work directory of `tupe pretrain`, one of its checkpoints, or a model folder.
 Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli) and snli from TSV files in
---data_dir or from TFDS on disk; builtin_cola, builtin_sst, builtin_paraphrase, builtin_nli; one's
-own TSV file. Every learning rate is tried with every seed; on accelerators many trials run in one
-program. The default is the TUPE paper's recipe; --config=finetune:quick is for small models.
+--data_dir or from TFDS on disk; builtin_cola, builtin_sst, builtin_paraphrase, builtin_nli; or your
+own TSV file. There is one trial for each learning rate and seed; on accelerators many trials run in
+one program. The default is the TUPE paper's recipe; --config=finetune:quick is for small models.
 
-The work directory gets, for each trial, result.json, predictions in GLUE's submission format and
-the model of the best evaluation. The same command goes on after a kill, without a difference in
-any number; SIGTERM or Ctrl-C saves first and exits with code 75.
+The work directory gets, for each trial, result.json, predictions in GLUE's submission format, and
+the model of the best evaluation. After a kill, the same command resumes with identical numbers.
+SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 """
 
 import argparse
@@ -35,23 +35,29 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", required=True, help="the model to start from")
-    parser.add_argument("--task", required=True, help="its name, or one's own training file")
+    parser.add_argument("--task", required=True, help="name of a task, or your own training file")
     parser.add_argument("--config", default="finetune", help="file or name (default finetune)")
     parser.add_argument("--workdir", type=Path, help="default: runs/finetune-<task>")
     parser.add_argument(
         "--learning_rates", type=_floats, metavar="A,B,..", help="default: the config's peak"
     )
     parser.add_argument("--seeds", type=_ints, default=[0], metavar="A,B,..", help="default: 0")
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
-    parser.add_argument("--data_dir", type=Path, help="folder of GLUE's or SNLI's TSV files")
-    parser.add_argument("--train", type=Path, help="a training file of another name")
+    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
+    parser.add_argument("--data_dir", type=Path, help="folder with the TSV files of GLUE or SNLI")
+    parser.add_argument("--train", type=Path, help="training file, if it has another name")
     parser.add_argument(
-        "--dev", type=Path, action="append", default=[], help="a dev file of another name"
+        "--dev", type=Path, action="append", default=[], help="dev file, if it has another name"
     )
-    parser.add_argument("--columns", help="of one's own file: text,label or text1,text2,label")
-    parser.add_argument("--regression", action="store_true", help="one's own labels are scores")
-    parser.add_argument("--train_examples", type=int, help="of a built-in task; default: 4000")
-    parser.add_argument("--dev_examples", type=int, help="of a built-in task; default: 1000")
+    parser.add_argument(
+        "--columns", help="columns of your own file: text,label or text1,text2,label"
+    )
+    parser.add_argument(
+        "--regression", action="store_true", help="the labels of your own file are scores"
+    )
+    parser.add_argument(
+        "--train_examples", type=int, help="size of a built-in task (default: 4000)"
+    )
+    parser.add_argument("--dev_examples", type=int, help="size of a built-in task (default: 1000)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,11 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _floats(text: str) -> list[float]:
-    return _numbers(text, float, "numbers with commas, such as 2e-5,5e-5")
+    return _numbers(text, float, "numbers separated by commas, such as 2e-5,5e-5")
 
 
 def _ints(text: str) -> list[int]:
-    return _numbers(text, int, "whole numbers with commas, such as 0,1,2")
+    return _numbers(text, int, "integers separated by commas, such as 0,1,2")
 
 
 def _numbers(text: str, kind: Callable[[str], Number], wanted: str) -> list[Number]:
@@ -116,7 +122,7 @@ def _numbers(text: str, kind: Callable[[str], Number], wanted: str) -> list[Numb
 
 
 def _table(task: "FinetuneTask", results: "Sequence[TrialResult]") -> str:
-    """Best and last evaluation of every trial, on every split."""
+    """The best and the last evaluation of every trial, on every split."""
 
     def scores(evaluation: "Evaluation") -> str:
         return ", ".join(

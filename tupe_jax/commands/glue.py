@@ -1,19 +1,19 @@
-"""Fine-tune on all of GLUE by the paper's protocol, and print the table beside the paper's.
+"""Fine-tune on all of GLUE with the paper's protocol, and print the results next to the paper's.
 
   tupe glue --checkpoint=runs/tupe_r --data_dir=glue
   tupe glue --checkpoint=runs/quickstart --config=glue:quick --config.tasks=builtin_sst,builtin_nli
   tupe glue --checkpoint=DIR --data_dir=glue --workdir=/shared/glue --shard=0/4
   tupe glue --report --workdir=/shared/glue
 
-Each task is trained with every learning rate and every seed (the paper's 4 x 5). Per rate the
-median over seeds counts, of these the best; the spread over seeds stands below it. The files of
-GLUE are read in their original layout from --data_dir, or from TFDS on disk; all that is missing is
-told before any training.
+Each task is trained with every learning rate and every seed (the paper's 4 x 5). The score of a
+task is the best learning rate's median over seeds; the table also shows the spread over seeds. The
+GLUE files are read in their original layout from --data_dir, or from TFDS on disk. Missing files
+are reported before training starts.
 
-The same command goes on after a kill and never repeats a finished trial; SIGTERM or Ctrl-C saves
-first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
-or in several that are copied together; --report prints the table of what is there. The table is
-also written as table.md, table.csv and table.json.
+After a kill, the same command resumes; it never repeats a finished trial. SIGTERM or Ctrl-C saves a
+checkpoint first and exits with code 75. To divide the trials among machines, use --shard=0/4 to
+3/4, in one work directory or in several that are merged later; --report prints the table of the
+finished trials. The table is also written to table.md, table.csv and table.json.
 """
 
 import argparse
@@ -30,17 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data_dir", type=Path, help="folder of GLUE's TSV files (else TFDS)")
     parser.add_argument("--workdir", type=Path, default=Path("runs/glue"), help="default runs/glue")
     parser.add_argument("--config", default="glue", help="file or name (default glue)")
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train one share of N")
-    parser.add_argument("--report", action="store_true", help="train nothing, print the table")
+    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train shard I of N")
+    parser.add_argument("--report", action="store_true", help="only print the table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         if arguments.checkpoint or arguments.overrides:
-            raise UserError("--report prints what --workdir holds; it takes no model and no config")
+            raise UserError(
+                "--report takes no --checkpoint and no --config: it prints the results in --workdir"
+            )
     elif arguments.checkpoint is None:
-        raise UserError("give the model as --checkpoint=DIR, or --report for the table alone")
+        raise UserError("--checkpoint=DIR is missing; to print the table only, use --report")
     elif not _train(arguments):
         from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> bool:
-    """Finish the shard; False if it was stopped on request."""
+    """Finish the shard; False after a stop request."""
     from tupe_jax.config.loading import load_config
     from tupe_jax.data.labelled.glue import TASKS
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
@@ -94,7 +96,7 @@ def _train(arguments: argparse.Namespace) -> bool:
 
 
 def _report(workdir: Path) -> str:
-    """The table of what is finished, which is also written into the work directory."""
+    """The table of the finished trials, which is also written to the work directory."""
     import json
 
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
