@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 #
-# Several processes of one `tupe` command on this machine, on its CPU: how a pod behaves, without one.
+# Runs one `tupe` command in several processes on the CPU of this machine, as a rehearsal of a pod.
 #
 #   launch/local.sh --processes=4 -- pretrain --config=quickstart --workdir=runs/x
 #
-# Each process gets --coordinator=localhost:PORT --processes=N --process=i. Its lines are shown with
-# [i] before them. Ctrl-C and SIGTERM go to all of them: they save and exit with code 75. When one
-# fails, the others are asked to stop, after a grace period killed, and its exit code is returned.
+# Each process gets --coordinator=localhost:PORT --processes=N --process=i. Its output has the prefix
+# [i]. Ctrl-C and SIGTERM reach all processes: they save and exit with code 75. When one process
+# fails, the others get SIGTERM, are killed after a grace period, and its exit code is returned.
 #
-#   --processes=N    how many (default 2)
-#   --devices=N      CPU devices of each process (default 1)
-#   --port=N         of the coordinator (default: a free one)
-#   --logs=DIR       also keep each process's output, in DIR/process-i.log
-#   --grace=SECONDS  from being asked to stop to being killed (default 60)
-#   --dry-run        print the commands and start nothing
+#   --processes=N    number of processes (default 2)
+#   --devices=N      CPU devices per process (default 1)
+#   --port=N         port of the coordinator (default: a free port)
+#   --logs=DIR       also write the output of each process to DIR/process-i.log
+#   --grace=SECONDS  from SIGTERM to SIGKILL (default 60)
+#   --dry-run        print the commands without starting them
 #   --help
 #
-# On a machine with GPUs one process drives them all: `tupe pretrain` alone is right there.
+# On a machine with GPUs, use `tupe pretrain` directly: one process drives all GPUs.
 set -euo pipefail
 
 die() {
@@ -83,10 +83,10 @@ if [[ -n $dry_run ]]; then
   exit
 fi
 
-command -v tupe >/dev/null || die "there is no command tupe; pip install -e . makes it"
+command -v tupe >/dev/null || die "tupe is not installed; run: pip install -e ."
 [[ -z $logs ]] || mkdir -p "$logs"
 
-show() { # PROCESS: standard input with a prefix, and to the process's own log
+show() { # PROCESS: print standard input with a prefix, and write it to the log
   local line log=/dev/null
   [[ -z $logs ]] || log=$logs/process-$1.log
   while IFS= read -r line || [[ -n $line ]]; do
@@ -95,10 +95,10 @@ show() { # PROCESS: standard input with a prefix, and to the process's own log
   done 3>"$log"
 }
 
-running=()     # process ids of those that have not ended
+running=()     # process ids of running processes
 shows=()       # process ids of their `show`
-deadline=''    # for those that have been asked to stop, in SECONDS
-exit_code=0    # of the first that failed
+deadline=''    # of SIGKILL after SIGTERM, in SECONDS
+exit_code=0    # of the first process that failed
 
 stop_all() {
   [[ -z $deadline ]] || return 0
@@ -109,7 +109,7 @@ stop_all() {
 
 trap stop_all TERM INT
 for ((i = 0; i < processes; i++)); do
-  [[ -z $deadline ]] || break # asked to stop already: a process started now would not hear of it
+  [[ -z $deadline ]] || break # a process started after SIGTERM would not get it
   exec {output}> >(trap '' INT TERM && show "$i")
   shows+=("$!")
   command_of "$i" "$@"
@@ -124,7 +124,7 @@ done
 
 ((${#running[@]})) || exit 75
 
-# Looking around five times a second, because `wait -n` loses processes that end together.
+# Poll five times a second: `wait -n` misses processes that end together.
 while ((${#running[@]})); do
   sleep 0.2 || true # the terminal's Ctrl-C ends it, too
   left=()
@@ -140,8 +140,8 @@ while ((${#running[@]})); do
   running=("${left[@]}")
   ((exit_code == 0)) || stop_all
   if [[ -n $deadline ]] && ((SECONDS >= deadline && ${#running[@]} > 0)); then
-    echo "launch/local.sh: killing what has not stopped after $grace s" >&2
-    # Here the whole groups, so that no child is left behind.
+    echo "launch/local.sh: killing processes that did not stop within $grace s" >&2
+    # The whole groups, so that no child survives.
     for pid in "${running[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || true; done
     deadline=$((SECONDS + grace))
   fi

@@ -4,31 +4,31 @@
 #
 #   launch/tpu_vm.sh COMMAND --name=NAME --zone=ZONE [OPTIONS] [-- ARGUMENTS OF TUPE]
 #
-#   create   ask for the slice: a queued resource, which waits until there is room
-#   install  Python, the package and the bucket's mount, on every worker; may be repeated
-#   run      start `tupe ARGUMENTS` on every worker; it lives on when this shell does not
-#   status   the state of the queued resource, and of the run on every worker
-#   logs     the last lines of the run (--worker=N, --lines=N)
-#   stop     SIGTERM on every worker: the run saves and ends with exit code 75
-#   resume   until the run is finished: create what is missing, install, run, and after a preemption
-#            all of it again; the run goes on from its --workdir
-#   delete   give the slice back; nothing is charged any more, and its disks are gone
+#   create   request the slice as a queued resource, which waits for capacity
+#   install  install Python and the package and mount the bucket, on every worker; repeatable
+#   run      start `tupe ARGUMENTS` on every worker; it outlives this shell
+#   status   print the state of the queued resource, and of the run on every worker
+#   logs     print the last lines of the run (--worker=N, --lines=N)
+#   stop     send SIGTERM on every worker: the run saves and exits with code 75
+#   resume   until the run is finished: create, install and run what is missing, again after every
+#            preemption; the run resumes from its --workdir
+#   delete   delete the slice and its disks, which ends the charges
 #
-#   --name=NAME              of the queued resource                             (all commands)
+#   --name=NAME              name of the queued resource                        (all commands)
 #   --zone=ZONE              such as us-west4-a                                 (all commands)
-#   --project=PROJECT        (default: gcloud's)                                (all commands)
+#   --project=PROJECT        default: the project of gcloud                     (all commands)
 #   --accelerator=TYPE       such as v5litepod-256, v5p-128, v6e-256, v4-128    (create, resume)
-#   --slices=N               of that type each (default 1)                      (create, resume)
-#   --spot                   cheap, and preempted at any time                   (create, resume)
-#   --reserved               from the project's reservation                     (create, resume)
-#   --runtime-version=NAME   (default: by the accelerator)                      (create, resume)
-#   --service-account=EMAIL  whose rights the workers have                      (create, resume)
-#   --wheel=FILE             the package, as `pip wheel --no-deps .` makes it   (install, resume)
+#   --slices=N               number of such slices (default 1)                  (create, resume)
+#   --spot                   cheaper, may be preempted at any time              (create, resume)
+#   --reserved               use the project's reservation                      (create, resume)
+#   --runtime-version=NAME   default: depends on the accelerator                (create, resume)
+#   --service-account=EMAIL  service account of the workers                     (create, resume)
+#   --wheel=FILE             the package, built by `pip wheel --no-deps .`      (install, resume)
 #   --git=URL@REVISION       the package, from a repository                     (install, resume)
 #   --bucket=NAME            mounted on every worker as /mnt/NAME               (install, run, resume)
-#   --poll=SECONDS           between two looks (default 60)                     (resume)
-#   --retries=N              new starts in a row after a failure (default 3)    (resume)
-#   --dry-run                print the commands and run none                    (all commands)
+#   --poll=SECONDS           polling interval (default 60)                      (resume)
+#   --retries=N              restarts in a row after failures (default 3)       (resume)
+#   --dry-run                print the commands without running them            (all commands)
 #   --help
 set -euo pipefail
 
@@ -113,15 +113,15 @@ if [[ -n $accelerator && -z $runtime_version ]]; then
     v5litepod-*) runtime_version=v2-alpha-tpuv5-lite ;;
     v5p-*) runtime_version=v2-alpha-tpuv5 ;;
     v6e-*) runtime_version=v2-alpha-tpuv6e ;;
-    tpu7x*) die "--accelerator=$accelerator: TPU7x is to be had on GKE only; see launch/gke" ;;
+    tpu7x*) die "--accelerator=$accelerator: TPU7x is available on GKE only; see launch/gke" ;;
     *) die "--accelerator=$accelerator: v4-*, v5litepod-*, v5p-* or v6e-*; or give --runtime-version" ;;
   esac
 fi
 
-place=(--zone="$zone")
-[[ -z $project ]] || place+=(--project="$project")
+location=(--zone="$zone")
+[[ -z $project ]] || location+=(--project="$project")
 
-print_command() { # WORDS...: as one would type them
+print_command() { # WORDS...: quoted for a shell
   local word line=''
   for word in "$@"; do
     [[ $word =~ ^[[:alnum:]_./:=@,+%-]+$ ]] || word=${word@Q}
@@ -130,14 +130,14 @@ print_command() { # WORDS...: as one would type them
   echo "${line:1}"
 }
 
-do_it() { # COMMAND...: run it, or print it
+run_or_print() { # COMMAND...: print it with --dry-run
   if [[ -n $dry_run ]]; then print_command "$@"; else "$@"; fi
 }
 
-tpus() { do_it gcloud compute tpus queued-resources "$@"; }
+tpus() { run_or_print gcloud compute tpus queued-resources "$@"; }
 
 on_all_workers() { # SHELL COMMAND
-  tpus ssh "$name" "${place[@]}" --node=all --worker=all --batch-size=all --command="$1"
+  tpus ssh "$name" "${location[@]}" --node=all --worker=all --batch-size=all --command="$1"
 }
 
 create() {
@@ -151,7 +151,7 @@ create() {
   [[ -z $reserved ]] || options+=(--reserved)
   options+=(--scopes=https://www.googleapis.com/auth/cloud-platform) # IAM decides, not the scope
   [[ -z $service_account ]] || options+=(--service-account="$service_account")
-  tpus create "$name" "${place[@]}" "${options[@]}"
+  tpus create "$name" "${location[@]}" "${options[@]}"
 }
 
 on_worker() { # WORDS...: the command line for launch/tpu_worker.sh, quoted for the worker's shell
@@ -167,7 +167,7 @@ install() {
     files+=("$wheel")
     package=${wheel##*/}
   fi
-  tpus scp "${files[@]}" "$name:" "${place[@]}" --node=all --worker=all --batch-size=all || return
+  tpus scp "${files[@]}" "$name:" "${location[@]}" --node=all --worker=all --batch-size=all || return
   # shellcheck disable=SC2046 # no word or one
   on_all_workers "$(on_worker install --package="$package" $(mounts))"
 }
@@ -178,21 +178,21 @@ run() {
 }
 
 queued_state() { # also ABSENT, and UNKNOWN where gcloud failed for another reason
-  local answer complaints
-  complaints=$(mktemp)
-  if answer=$(gcloud compute tpus queued-resources describe "$name" "${place[@]}" \
-    --format='value(state.state)' 2>"$complaints"); then
-    echo "$answer" # whatever gcloud had to say beside it, such as of an old Python
-  elif grep -q 'NOT_FOUND\|not found' "$complaints"; then
+  local answer errors
+  errors=$(mktemp)
+  if answer=$(gcloud compute tpus queued-resources describe "$name" "${location[@]}" \
+    --format='value(state.state)' 2>"$errors"); then
+    echo "$answer" # without gcloud's warnings, such as about an old Python
+  elif grep -q 'NOT_FOUND\|not found' "$errors"; then
     echo ABSENT
   else
-    cat "$complaints" >&2
+    cat "$errors" >&2
     echo UNKNOWN
   fi
-  rm -f "$complaints"
+  rm -f "$errors"
 }
 
-# A worker that is new has no tpu_worker.sh yet.
+# A new worker has no tpu_worker.sh yet.
 state_command='bash tpu_worker.sh state 2>/dev/null || echo run: absent'
 
 run_states() { # one line per worker: absent, running, finished, stopped 75 or failed CODE
@@ -201,46 +201,46 @@ run_states() { # one line per worker: absent, running, finished, stopped 75 or f
   grep -o 'run: [a-z]*\( [0-9]*\)\?' <<<"$answer" | cut -d' ' -f2-
 }
 
-say() { echo "$(date -u +%FT%TZ) $name: $*" >&2; }
+log() { echo "$(date -u +%FT%TZ) $name: $*" >&2; }
 
-delete() { tpus delete "$name" "${place[@]}" --force --quiet; }
+delete() { tpus delete "$name" "${location[@]}" --force --quiet; }
 
 failures=0 # in a row
-fail() { # CODE WHAT...: count it; too many end the loop
-  ((++failures <= retries)) || { say "${*:2}; giving up" && exit "$1"; }
-  say "${*:2}; trying again ($failures of $retries)"
+fail() { # CODE MESSAGE...: count the failure; too many end the script
+  ((++failures <= retries)) || { log "${*:2}; giving up" && exit "$1"; }
+  log "${*:2}; trying again ($failures of $retries)"
 }
 
-ask() {
-  say "asking for $slices x $accelerator"
-  create || fail $? "gcloud could not create it"
+request() {
+  log "requesting $slices x $accelerator"
+  create || fail $? "gcloud could not create the slice"
 }
 
-look_at_the_run() { # returns 1 when it is finished
+check_run() { # returns 1 when it is finished
   local states code
   if ! states=$(run_states); then
-    # Never delete what may be training well: it can be our own network that is down.
-    ((++unreachable <= 10)) || die "workers out of reach in 10 looks; the slice still costs"
-    say "workers out of reach"
+    # Never delete a slice that may be training: the local network may be down.
+    ((++unreachable <= 10)) || die "workers out of reach 10 times in a row; the slice still costs"
+    log "workers out of reach"
     return
   fi
   unreachable=0
   if grep -q absent <<<"$states"; then
-    say "installing and starting"
+    log "installing and starting"
     if install && run; then return; fi
     fail 1 "could not start the run"
   elif grep -q running <<<"$states"; then
-    # Where one worker has failed, the others notice, and end by themselves.
+    # If one worker has failed, the others end soon.
     ((++healthy < 10)) || failures=0
   elif grep -q failed <<<"$states"; then
     healthy=0
     code=$(sed -n 's/^failed //p' <<<"$states" | head -n 1)
-    # 2: tupe was told something wrong, and would be again.
-    ((code != 2)) || { say "tupe refused its arguments; launch/tpu_vm.sh logs says why" && exit 2; }
+    # 2: wrong arguments; a restart would not help.
+    ((code != 2)) || { log "tupe refused its arguments; see launch/tpu_vm.sh logs" && exit 2; }
     fail "$code" "the run failed with code $code"
     run || true
   elif grep -q stopped <<<"$states"; then
-    say "the run was stopped and has saved; starting it again"
+    log "the run was stopped and has saved; restarting"
     run || true
   else
     return 1
@@ -249,24 +249,24 @@ look_at_the_run() { # returns 1 when it is finished
 
 resume() {
   local state
-  unreachable=0 healthy=0 # looks in a row
+  unreachable=0 healthy=0 # polls in a row
   while true; do
     state=$(queued_state)
     case $state in
-      ABSENT) ask ;;
+      ABSENT) request ;;
       SUSPENDED)
-        say "preempted"
+        log "preempted"
         failures=0 healthy=0
-        delete && ask
+        delete && request
         ;;
       FAILED)
         fail 1 "the request failed"
-        delete && ask
+        delete && request
         ;;
       ACTIVE)
-        look_at_the_run || { say "finished; launch/tpu_vm.sh delete ends the cost" && return; }
+        check_run || { log "finished; launch/tpu_vm.sh delete ends the charges" && return; }
         ;;
-      *) say "$state" ;;
+      *) log "$state" ;;
     esac
     sleep "$poll"
   done
@@ -274,13 +274,13 @@ resume() {
 
 launch=$(dirname "${BASH_SOURCE[0]}")
 if [[ $action == resume && -n $dry_run ]]; then
-  echo "# every $poll s; where it was preempted (SUSPENDED) both, where there is none the second:"
+  echo "# every $poll s; after a preemption (SUSPENDED) both, without a slice the second:"
   delete
   create
-  echo "# where it is ACTIVE and a worker has no run:"
+  echo "# if the slice is ACTIVE and a worker has no run:"
   install
   run
-  echo "# where the run has ended with code 75, or failed at most $retries times in a row:"
+  echo "# if the run exited with code 75, or failed at most $retries times in a row:"
   run
   exit
 fi
@@ -289,11 +289,11 @@ case $action in
   install) install ;;
   run) run ;;
   status)
-    tpus describe "$name" "${place[@]}" --format='value(state.state)'
+    tpus describe "$name" "${location[@]}" --format='value(state.state)'
     on_all_workers "$state_command"
     ;;
   logs)
-    tpus ssh "$name" "${place[@]}" --worker="$worker" \
+    tpus ssh "$name" "${location[@]}" --worker="$worker" \
       --command="$(on_worker logs --lines="$lines")"
     ;;
   stop) on_all_workers "$(on_worker stop)" ;;

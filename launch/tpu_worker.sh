@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 #
-# What launch/tpu_vm.sh does on each worker of a TPU slice; it copies this file there.
+# The part of launch/tpu_vm.sh that runs on each worker of a TPU slice, where it is copied.
 #
 #   tpu_worker.sh install --package=WHEEL|URL@REVISION [--bucket=NAME]
 #   tpu_worker.sh run [--bucket=NAME] -- ARGUMENTS OF TUPE
@@ -8,8 +8,8 @@
 #   tpu_worker.sh logs [--lines=N]
 #   tpu_worker.sh stop
 #
-# The run is a systemd unit: it outlives the ssh session, its end and exit code can be asked for, and
-# when the machine is taken away it gets SIGTERM while network and bucket are still there.
+# The run is a systemd unit: it outlives the ssh session, its state and exit code can be queried, and
+# on preemption it gets SIGTERM while the network and the bucket are still available.
 set -euo pipefail
 
 unit=tupe
@@ -33,7 +33,7 @@ install_package() {
   local requirement="tupe_jax[tpu] @ git+$package"
   [[ $package != *.whl ]] || requirement="tupe_jax[tpu] @ file://$HOME/$package"
   export PATH=$HOME/.local/bin:$PATH
-  # The images' Python is older than we need; uv brings one.
+  # The Python of the images is too old; uv installs a newer one.
   command -v uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
   uv venv --quiet --clear --python=3.12 "$environment"
   uv pip install --quiet --python="$environment/bin/python" "$requirement"
@@ -44,21 +44,21 @@ install_gcsfuse() {
   curl -fsSL $site/doc/apt-key.gpg | sudo tee $key >/dev/null
   echo "deb [signed-by=$key] $site gcsfuse-$(lsb_release -cs) main" |
     sudo tee /etc/apt/sources.list.d/gcsfuse.list >/dev/null
-  # A new machine updates itself first: wait for it.
+  # Wait for the automatic updates of a new machine.
   sudo apt-get -qq -o DPkg::Lock::Timeout=600 update
   sudo apt-get -qq -o DPkg::Lock::Timeout=600 install -y gcsfuse
 }
 
 mount_bucket() {
-  local place=/mnt/$bucket options
+  local folder=/mnt/$bucket options
   options=rw,_netdev,allow_other,implicit_dirs,uid=$(id -u),gid=$(id -g)
   command -v gcsfuse >/dev/null || install_gcsfuse
-  # In fstab, so that systemd ends the run before it unmounts.
-  grep -q " $place " /etc/fstab ||
-    echo "$bucket $place gcsfuse $options 0 0" | sudo tee -a /etc/fstab >/dev/null
-  sudo mkdir -p "$place"
+  # In fstab, so that systemd stops the run before it unmounts the bucket.
+  grep -q " $folder " /etc/fstab ||
+    echo "$bucket $folder gcsfuse $options 0 0" | sudo tee -a /etc/fstab >/dev/null
+  sudo mkdir -p "$folder"
   sudo systemctl daemon-reload
-  mountpoint -q "$place" || sudo mount "$place"
+  mountpoint -q "$folder" || sudo mount "$folder"
 }
 
 stop_run() {
@@ -76,9 +76,9 @@ case $action in
     sudo systemctl reset-failed $unit 2>/dev/null || true
     options=(
       --unit="$unit" --uid="$(id -u)" --gid="$(id -g)" --working-directory="$HOME"
-      --remain-after-exit                # a finished run stays to be asked for
-      --property=KillMode=mixed          # SIGTERM to tupe alone, not to its data readers
-      --property=TimeoutStopSec=120      # to save
+      --remain-after-exit                # keep the state of a finished run
+      --property=KillMode=mixed          # SIGTERM to tupe only, not to its data readers
+      --property=TimeoutStopSec=120      # time to save
       --property=LimitMEMLOCK=infinity   # libtpu pins memory
       --property=LimitNOFILE=1048576
     )

@@ -1,6 +1,6 @@
-"""`tupe <command>`: one table of commands, each a module in `tupe_jax.commands`.
+"""`tupe <command>`: the table of commands. Each is a module of `tupe_jax.commands`.
 
-A command's module is imported only when it runs, so that `tupe --help` needs no JAX.
+A command's module is imported only when it runs, so that `tupe --help` does not import JAX.
 """
 
 import argparse
@@ -36,50 +36,48 @@ class Command:
 
 PURPOSES: Mapping[str, tuple[Command, ...]] = {
     "train": (
-        Command("pretrain", "train a model on text, or go on where a run stopped"),
-        Command("finetune", "fine-tune a model on a task, one of GLUE's or your own"),
-        Command("glue", "fine-tune on all of GLUE by the paper's protocol, and print its table"),
+        Command("pretrain", "pre-train a model on text, or resume a run"),
+        Command("finetune", "fine-tune a model on a GLUE task or on your own file"),
+        Command("glue", "fine-tune on all of GLUE with the paper's protocol, and print a table"),
         Command("config", "print every setting of a config, or how two configs differ"),
     ),
     "use a model": (
-        Command("fill-mask", "put words in place of [MASK]"),
-        Command("encode", "turn texts into vectors"),
-        Command("score", "say how likely a model finds a text"),
-        Command("predict", "ask a fine-tuned model about texts"),
+        Command("fill-mask", "predict the tokens at [MASK]"),
+        Command("encode", "compute a vector for each text"),
+        Command("score", "compute the pseudo-log-likelihood of each text"),
+        Command("predict", "classify or score texts with a fine-tuned model"),
     ),
-    "look into models": (
-        Command("analyze", "measure what a trained model knows of positions and word order"),
-        Command("ablate", "compare positional encodings: train, tune and measure variants x seeds"),
+    "analyze models": (
+        Command("analyze", "measure how a model uses positions and word order"),
+        Command("ablate", "run a study: compare variants over several seeds"),
     ),
     "plan a large run": (
-        Command("shardings", "print how a config is divided among devices"),
-        Command(
-            "compile", "ask the compiler of a TPU or GPU whether and how well a config would run"
-        ),
+        Command("shardings", "print how a config is sharded across devices"),
+        Command("compile", "compile a config for a TPU or GPU, and report memory and speed"),
     ),
-    "take a model elsewhere": (
+    "convert models": (
         Command(
             "export",
-            "write a model as safetensors, in the released TUPE format, or for transformers",
+            "export a model: safetensors, the released TUPE format, or transformers",
         ),
-        Command("import-fairseq", "turn a released TUPE checkpoint into a model folder"),
-        Command("import-hf", "turn a public encoder in Hugging Face's layout into a model folder"),
+        Command("import-fairseq", "convert a released TUPE checkpoint to a model folder"),
+        Command("import-hf", "convert a Hugging Face encoder to a model folder"),
     ),
     "prepare data": (
-        Command("vocab", "train a vocabulary on a data task"),
-        Command("prepare", "run a data task once and write its token rows"),
+        Command("vocab", "train a tokenizer on a data task or on text files"),
+        Command("prepare", "tokenize and pack a data task into shards, once"),
     ),
     "this machine": (
-        Command("doctor", "look whether all that is needed is here"),
-        Command("bench", "measure one part on this machine"),
-        Command("completion", "print what makes a shell complete these commands"),
+        Command("doctor", "check this installation and its devices"),
+        Command("bench", "measure the speed of one component"),
+        Command("completion", "print a completion script for a shell"),
     ),
 }
 COMMANDS = tuple(command for commands in PURPOSES.values() for command in commands)
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for a wrong argument, as for any other mistake."""
+    """Prints one line for a wrong argument, as for any other user error."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USER_ERROR_EXIT_CODE, f"{self.prog}: {message}; see `{self.prog} --help`\n")
@@ -98,19 +96,19 @@ def parser_of(command: Command) -> Parser:
 
 
 def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
-    """What was asked of a command; `overrides` are settings of its config file."""
+    """The arguments of a command; `overrides` are the `--config.key=value` among them."""
     parser = parser_of(command)
-    # argparse would not know them.
+    # argparse does not know them.
     overrides = [word for word in words if word.startswith("--config.")]
     for override in overrides:
         if "=" not in override:
             parser.error(f"{override}: write {override}=VALUE, with an equals sign")
     known = [name for action in parser._actions for name in action.option_strings]
     others = _as_spelled(known, [word for word in words if word not in overrides])
-    # Intermixed: options may stand between a model and its texts.
+    # Intermixed: options may come between a model and its texts.
     arguments, unknown = parser.parse_known_intermixed_args(others)
     if unknown:
-        # Without the values that may have followed them.
+        # Without the values that may follow them.
         options = [word for word in unknown if word.startswith("-")] or unknown
         near = did_you_mean(options[0].partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(options)}{near}")
@@ -121,7 +119,7 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
 
 
 def _as_spelled(known: Sequence[str], words: Sequence[str]) -> list[str]:
-    """The words, with options as they are known: --data-dir is --data_dir."""
+    """The words, with options as the command spells them: --data-dir becomes --data_dir."""
     spelling = {name.replace("_", "-"): name for name in known}
     end = words.index("--") if "--" in words else len(words)
     pairs = [word.partition("=") for word in words[:end]]
@@ -141,7 +139,7 @@ def _overview() -> str:
     return f"""usage: tupe <command> [arguments]
 {chr(10).join(lines)}
 
-`tupe <command> --help` explains one; TUPE_TRACEBACK=1 shows where an error arose."""
+`tupe <command> --help` shows the arguments of a command. TUPE_TRACEBACK=1 shows tracebacks."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,28 +162,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(command, argv[1:])
     try:
         exit_code: int | None = importlib.import_module(command.module).run(arguments)
-        sys.stdout.flush()  # here, where a reader that has gone away is no error yet
+        sys.stdout.flush()  # here, where a broken pipe can still be handled
     except BaseException as error:
-        told = None if os.environ.get("TUPE_TRACEBACK") else _told(error)
-        if told is None:
+        line = None if os.environ.get("TUPE_TRACEBACK") else _error_line(error)
+        if line is None:
             raise
-        message, code = told
+        message, code = line
         print(f"tupe {command.name}: {message}", file=sys.stderr)
         return code
     return exit_code or 0
 
 
-def _told(error: BaseException) -> tuple[str, int] | None:
-    """The line for an error that a user can cause, and its exit code; None for all others."""
+def _error_line(error: BaseException) -> tuple[str, int] | None:
+    """The message and exit code of an error that a user can cause; None for all others."""
     match error:
         case UserError():
             return str(error), error.exit_code
         case KeyboardInterrupt():
             return "interrupted", 128 + signal.SIGINT
         case BrokenPipeError():
-            # Else Python complains once more, when it flushes at its end.
+            # Otherwise Python reports it again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return "nobody reads on", 128 + signal.SIGPIPE
+            return "broken pipe: the reader closed standard output", 128 + signal.SIGPIPE
         case (
             FileExistsError()
             | FileNotFoundError()

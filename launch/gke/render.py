@@ -1,4 +1,4 @@
-"""Fill in launch/gke/jobset.yaml. Needs nothing but Python; `submit.sh` calls it."""
+"""Render launch/gke/jobset.yaml. Needs only the standard library; called by `submit.sh`."""
 
 import argparse
 import json
@@ -8,8 +8,8 @@ from pathlib import Path
 from string import Template
 from typing import NoReturn
 
-# What GKE calls each kind of TPU, and the dimensions of its topologies. Slices of several machines
-# are made of machines with four chips (ct5lp-hightpu-4t, ct5p-hightpu-4t, ct6e-standard-4t, ...).
+# GKE's name of each kind of TPU, and the dimensions of its topologies. Slices of several machines
+# have machines with four chips (ct5lp-hightpu-4t, ct5p-hightpu-4t, ct6e-standard-4t, ...).
 ACCELERATORS = {
     "v4": ("tpu-v4-podslice", 3),
     "v5e": ("tpu-v5-lite-podslice", 2),
@@ -19,11 +19,11 @@ ACCELERATORS = {
 }
 CHIPS_PER_MACHINE = 4
 TEMPLATE = Path(__file__).with_name("jobset.yaml")
-LONGEST_NAME = 40  # Kubernetes allows 63 for a pod: ours add slice, its number and the host's.
+LONGEST_NAME = 40  # Kubernetes allows 63 for a pod, whose name adds the slice and the host.
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Errors without the usage before them."""
+    """Prints errors without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
@@ -35,19 +35,24 @@ def main() -> None:
         usage="%(prog)s [--dry-run] [OPTIONS] -- ARGUMENTS OF TUPE",
         allow_abbrev=False,
     )
-    parser.add_argument("--name", required=True, help="of the JobSet")
+    parser.add_argument("--name", required=True, help="name of the JobSet")
     parser.add_argument("--target", required=True, help="kind:topology, such as v5e:16x16")
-    parser.add_argument("--image", required=True, help="made from launch/gke/Dockerfile")
+    parser.add_argument("--image", required=True, help="image built from launch/gke/Dockerfile")
     parser.add_argument("--bucket", required=True, help="mounted in every pod as /mnt/BUCKET")
-    parser.add_argument("--slices", type=int, default=1, help="of that topology each (default 1)")
-    parser.add_argument("--spot", action="store_true", help="on Spot machines")
-    parser.add_argument("--reservation", help="on the machines of this reservation")
+    parser.add_argument("--slices", type=int, default=1, help="number of such slices (default 1)")
+    parser.add_argument("--spot", action="store_true", help="use Spot machines")
+    parser.add_argument("--reservation", help="use the machines of this reservation")
     parser.add_argument("--namespace", default="default")
-    parser.add_argument("--service-account", default="default", help="one that may use the bucket")
     parser.add_argument(
-        "--max-restarts", type=int, default=10, help="after failures; preemptions do not count"
+        "--service-account", default="default", help="account that may use the bucket"
     )
-    parser.add_argument("arguments", nargs="+", help="what tupe is called with, after --")
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        default=10,
+        help="restarts after failures; preemptions do not count",
+    )
+    parser.add_argument("arguments", nargs="+", help="arguments of tupe, after --")
     try:
         print(render(parser.parse_args()), end="")
     except ValueError as error:
@@ -55,10 +60,12 @@ def main() -> None:
 
 
 def render(settings: argparse.Namespace) -> str:
-    """The manifest, as text."""
+    """The manifest as text."""
     accelerator, hosts, chips_per_host = machines(settings.target)
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", settings.name):
-        raise ValueError(f"--name={settings.name}: small letters, digits and -, a letter first")
+        raise ValueError(
+            f"--name={settings.name}: lower-case letters, digits and -, a letter first"
+        )
     if len(settings.name) > LONGEST_NAME:
         raise ValueError(f"--name={settings.name}: longer than {LONGEST_NAME} characters")
     if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]+", settings.bucket):
@@ -67,8 +74,8 @@ def render(settings: argparse.Namespace) -> str:
         raise ValueError(f"--slices={settings.slices} must be at least 1")
     if settings.slices > 1 and hosts == 1:
         raise ValueError(
-            f"--slices={settings.slices} of {settings.target}, which is one machine: GKE joins "
-            "only slices of several machines"
+            f"--slices={settings.slices} of {settings.target}, which is one machine: GKE connects "
+            "slices of several machines only"
         )
     if settings.max_restarts < 0:
         raise ValueError(f"--max-restarts={settings.max_restarts} must not be negative")
@@ -82,7 +89,7 @@ def render(settings: argparse.Namespace) -> str:
         node_selector["cloud.google.com/gke-spot"] = "true"
     if settings.reservation:
         node_selector["cloud.google.com/reservation-name"] = settings.reservation
-    # JSON is YAML, and quotes what a user may write.
+    # JSON is YAML, and quotes the user's values.
     return Template(TEMPLATE.read_text()).substitute(
         name=settings.name,
         namespace=json.dumps(settings.namespace),

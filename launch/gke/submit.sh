@@ -5,8 +5,8 @@
 #   launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --image=IMAGE --bucket=BUCKET \
 #     -- pretrain --config=tupe_r --workdir=/mnt/BUCKET/tupe_r
 #
-# launch/gke/jobset.yaml is what is submitted; --dry-run prints it, filled in, and submits nothing.
-# launch/README.md says how to make cluster, image and bucket.
+# Submits launch/gke/jobset.yaml; --dry-run prints the manifest instead. launch/README.md shows how to
+# create the cluster, the image and the bucket.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 

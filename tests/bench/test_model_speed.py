@@ -75,7 +75,7 @@ def test_works_take_turns():
 def test_a_line_to_read():
     speed = Speed("step", (16, 128), (4100.0, 4000.0, 4300.0), 25e6, 137e9)
     assert str(speed) == (
-        "step 16 x 128: 4.1 ktokens/s (median of 3, 4 k to 4.3 k); "
+        "step 16 x 128: 4.10 k tokens/s (median of 3, 4.00 k to 4.30 k); "
         "102 GFLOP/s, 75% of the matmul peak"
     )
     assert "matmul" not in str(Speed("reader", (8, 8), (100.0,)))

@@ -95,7 +95,7 @@ def test_a_fine_tuned_model_answers(model, trained_model, tmp_path, capsys):
         (["encode", "{model}", "a", "--out=x.txt"], "--out=x.txt must end in .npy"),
         (["encode", "{model}", "a", "--out=/nowhere/x.npy"], "/nowhere: no such folder"),
         (["score", "{model}", "the dog " * 30], "is longer than position.max_length=32"),
-        (["encode", "{model}", "the", "--out={here}/d.npy"], "d.npy: a folder; --out names"),
+        (["encode", "{model}", "the", "--out={here}/d.npy"], "d.npy is a folder; --out"),
         (["predict", "{model}", "a"], "was not fine-tuned"),
         (["predict", "{model}", "a\tb\tc"], "has several tabs"),
     ],

@@ -108,7 +108,7 @@ def test_the_seed_decides_which_shards_are_read(corpus: Path) -> None:
         (["--task=builtin:10", "--size=0"], "--size=0 must be at least 6"),
         (["--task=builtin:10", "--size=-5"], "--size=-5 must be at least 6"),
         (["--task=builtin:10", "--size=6"], "6 pieces are too few"),
-        (["--task=builtin:10", "--out=."], ".: a folder; --out names the .model file to write"),
+        (["--task=builtin:10", "--out=."], "--out must be the .model file"),
         (["--task=builtin:10", "--lines=0"], "--lines=0 must be at least 1"),
         (["--task=builtin:10", "--out=/nowhere/a.model"], "/nowhere: no such folder"),
     ],

@@ -170,7 +170,7 @@ def test_a_signal_while_jax_starts_reaches_the_others(tmp_path):
     assert process.returncode == STOPPED_EXIT_CODE, errors
     assert news["code"] == STOPPED_EXIT_CODE
     assert "process 0 (" in news["failed"]
-    assert "was asked to stop before training began" in news["failed"]
+    assert "stop request before training began" in news["failed"]
 
 
 FAILS = """

@@ -79,7 +79,7 @@ time.sleep(60)
 """)
     done = run("local.sh", "--processes=2", "--grace=1", "--", "x", path=path)
     assert done.returncode == 3
-    assert "killing what has not stopped after 1 s" in done.stderr
+    assert "killing processes that did not stop within 1 s" in done.stderr
     child = Path("/proc", (tmp_path / "child").read_text(), "stat")
     assert not child.exists() or ") Z " in child.read_text()
 

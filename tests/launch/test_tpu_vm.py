@@ -144,7 +144,7 @@ def test_a_preempted_slice_is_asked_for_again_and_the_run_started_there(resume):
     assert done.returncode == 0, done.stderr
     assert actions == ["create", *START, "delete", "create", *START]
     assert "preempted" in done.stderr
-    assert "delete ends the cost" in done.stderr
+    assert "delete ends the charges" in done.stderr
 
 
 def test_a_run_that_was_stopped_is_started_again_without_limit(resume):

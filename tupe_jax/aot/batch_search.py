@@ -3,51 +3,51 @@
 from collections.abc import Callable
 
 _FINE = 8
-"""Up to here every number of rows is tried; beyond, multiples of it, which fill the tiles, and the
-number that was asked for."""
+"""Up to this batch every size is a candidate; above it only multiples, which fill the hardware's
+tiles, and the start of the search."""
 
 
 def largest_batch(needed_bytes: Callable[[int], int], limit: int, start: int) -> int:
-    """The most rows whose `needed_bytes(rows)` is at most `limit`; 0 if not even one fits.
+    """The largest batch with `needed_bytes(batch) <= limit`; 0 if a batch of one does not fit.
 
-    Memory grows about linearly with the rows, so two answers foretell the rest. The result and a
-    larger number, at most one step away, were both asked for.
+    Memory grows about linearly with the batch, so two measurements predict the rest. The search
+    measures both the result and the next larger candidate.
     """
     needed: dict[int, int] = {}
-    fits, too_many = 0, None
-    rows = start
+    fits, too_large = 0, None
+    batch = start
     while True:
-        needed[rows] = needed_bytes(rows)
-        if needed[rows] <= limit:
-            fits = rows
+        needed[batch] = needed_bytes(batch)
+        if needed[batch] <= limit:
+            fits = batch
         else:
-            too_many = rows
-        if too_many is not None and too_many <= _next(fits):
+            too_large = batch
+        if too_large is not None and too_large <= _next(fits):
             return fits
-        rows = max(_floor(_foretold(needed, limit)), _next(fits))
-        if too_many is not None:
-            rows = min(rows, _before(too_many))
+        batch = max(_floor(_predicted(needed, limit)), _next(fits))
+        if too_large is not None:
+            batch = min(batch, _previous(too_large))
 
 
-def _foretold(needed: dict[int, int], limit: int) -> float:
-    """Where the line through the two answers nearest to the limit meets it."""
+def _predicted(needed: dict[int, int], limit: int) -> float:
+    """Where the line through the two measurements nearest to the limit reaches it."""
     if len(needed) == 1:
-        ((rows, size),) = needed.items()
-        return 2 * rows if size <= limit else rows / 2
-    near, far = sorted(needed, key=lambda rows: abs(needed[rows] - limit))[:2]
+        ((batch, size),) = needed.items()
+        return 2 * batch if size <= limit else batch / 2
+    near, far = sorted(needed, key=lambda batch: abs(needed[batch] - limit))[:2]
     slope = (needed[near] - needed[far]) / (near - far)
-    most = 4 * max(needed)  # a line drawn further is a bold claim
+    most = 4 * max(needed)  # do not extrapolate further
     return min(near + (limit - needed[near]) / slope, most) if slope > 0 else most
 
 
-def _floor(rows: float) -> int:
-    whole = max(int(rows), 1)
+def _floor(batch: float) -> int:
+    whole = max(int(batch), 1)
     return whole if whole <= _FINE else whole - whole % _FINE
 
 
-def _next(rows: int) -> int:
-    return rows + 1 if rows < _FINE else rows - rows % _FINE + _FINE
+def _next(batch: int) -> int:
+    return batch + 1 if batch < _FINE else batch - batch % _FINE + _FINE
 
 
-def _before(rows: int) -> int:
-    return rows - 1 if rows <= _FINE else (rows - 1) // _FINE * _FINE
+def _previous(batch: int) -> int:
+    return batch - 1 if batch <= _FINE else (batch - 1) // _FINE * _FINE

@@ -43,10 +43,10 @@ class Instruction:
 
 
 def executed(text: str) -> Iterator[tuple[Instruction, str, int]]:
-    """Every instruction of an optimised program, the computation it is in, how often it runs.
+    """Every instruction of an optimised program, its computation, and how often it runs.
 
-    The number of trips of a loop is what the compiler notes beside it or else the constant in its
-    condition (`i < 12`); a loop without either counts once.
+    The number of trips of a loop comes from the compiler's annotation, or from the constant in the
+    loop's condition (`i < 12`); a loop without either counts once.
     """
     computations, entry = _computations(text)
     times: dict[str, int] = defaultdict(int)
@@ -59,7 +59,7 @@ def executed(text: str) -> Iterator[tuple[Instruction, str, int]]:
 
 
 def array_bytes(result: str) -> list[int]:
-    """The bytes of every array of a result; more than one if it is a tuple."""
+    """The bytes of every array of a result, which may be a tuple."""
     sizes = []
     for kind, bits, dimensions in _SHAPE.findall(result):
         if kind == "token":
@@ -70,7 +70,7 @@ def array_bytes(result: str) -> list[int]:
 
 
 def replica_groups(rest: str, devices: int) -> NDArray[np.int64]:
-    """Which devices take part together, [groups, members], in any of XLA's notations."""
+    """The devices of each group, [groups, members], from any of XLA's notations."""
     found = _GROUPS.search(rest)
     notation = found.group(1) if found else "{}"
     if notation.startswith("mesh"):
@@ -133,7 +133,7 @@ def _calls(
     instruction: Instruction, computations: Mapping[str, list[Instruction]]
 ) -> Iterator[tuple[str, int]]:
     if instruction.opcode in ("async-update", "async-done"):
-        return  # they name the computation that async-start has begun
+        return  # they repeat the computation of async-start
     called = dict(_CALLED.findall(instruction.rest))
     trips = _trips(instruction, computations) if instruction.opcode == "while" else 1
     for name in called.values():
@@ -154,7 +154,7 @@ def _trips(loop: Instruction, computations: Mapping[str, list[Instruction]]) -> 
 
 
 def _callers_first(computations: Mapping[str, list[Instruction]], entry: str) -> list[str]:
-    """Computations so that each comes after all that call it."""
+    """The computations, each after all its callers."""
     order: list[str] = []
     seen: set[str] = set()
 
@@ -180,17 +180,17 @@ class Collective:
 
     kind: str
     times: int
-    """Runs per execution of the program: trips of the loops around it."""
+    """Executions per run of the program: the trips of the loops around it."""
     members: int
-    """Devices that take part together."""
+    """Devices of a group."""
     neighbours: int
-    """Those of them that share the fast links: a slice of TPUs, a host of GPUs."""
+    """Members that share the fast links: a TPU slice, a GPU host."""
     array_bytes: int
-    """On each device, of the whole array: before scattering, after gathering."""
+    """Size of the whole array: before scattering, after gathering."""
 
     @property
     def sent_bytes(self) -> float:
-        """By each device each time, by the ring algorithms, which send the least that is needed."""
+        """Per device and execution, with ring algorithms, which send the minimum."""
         if self.kind == "collective-permute":
             return self.array_bytes
         rounds = 2 if self.kind == "all-reduce" else 1
@@ -210,9 +210,9 @@ class Collective:
 def read_collectives(text: str, domains: Sequence[int]) -> list[Collective]:
     """The collectives of an optimised program; `domains[i]` is the slice or host of device i.
 
-    The TPU compiler may spread one collective over several fusions, so that it runs beside other
-    work; all of them carry its channel number. It also writes a reduce-scatter as an all-reduce in
-    a fusion of a special name, and what slices do together as a `send` to the host.
+    The TPU compiler may split one collective into several fusions to overlap it with other work;
+    all of them have its channel number. It also writes a reduce-scatter as an all-reduce in a
+    fusion with a special name, and a collective between slices as a `send` to the host.
     """
     found: dict[str, Collective] = {}
     for i, (instruction, computation, times) in enumerate(executed(text)):

@@ -8,6 +8,7 @@ from tupe_jax.aot.compile import CompileResult, accumulation_for
 from tupe_jax.aot.hlo import KINDS, Collective
 from tupe_jax.aot.step_time import LINK_SHARE
 from tupe_jax.distributed.hardware import GIB
+from tupe_jax.utils.text import quantity
 
 
 def as_json(requested: CompileResult, fitting: CompileResult | None, peak_share: float) -> str:
@@ -82,8 +83,8 @@ def _times(result: CompileResult, peak_share: float) -> Iterator[str]:
         f"then {LINK_SHARE:.0%} of the links; nothing overlaps"
     )
     yield (
-        f"  {_short(tokens_per_second)} tokens/s, MFU {times.mfu:.0%}; "
-        f"{result.config.train.steps:,} steps of {_short(result.tokens_per_step)} tokens in "
+        f"  {quantity(tokens_per_second)} tokens/s, MFU {times.mfu:.0%}; "
+        f"{result.config.train.steps:,} steps of {quantity(result.tokens_per_step)} tokens in "
         f"{_hours(result, peak_share):.1f} hours"
     )
 
@@ -180,10 +181,3 @@ def _sequences(count: int) -> str:
 
 def _gib(size: float) -> str:
     return f"{size / GIB:.2f}"
-
-
-def _short(number: float) -> str:
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number:.0f}"

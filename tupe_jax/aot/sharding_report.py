@@ -1,4 +1,4 @@
-"""Where every array of a training state lies on a mesh, and how many bytes a device holds of it."""
+"""The shardings of a training state on a mesh, and the bytes on each device."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from tupe_jax.training.train_state import StatePlan, plan_state
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of some arrays: what there is, and what one device holds."""
+    """The size of some arrays: in total, and on one device."""
 
     total: int
     per_device: int
@@ -32,7 +32,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A weight: its axes by name and size, and the axes of the mesh that each is divided by."""
+    """A weight: names and sizes of its axes, and the mesh axes that shard each."""
 
     name: str
     axes: tuple[str | None, ...]
@@ -47,7 +47,7 @@ class Shardings:
 
     mesh: dict[str, int]
     batch_size: int
-    """Rows of a micro-batch, over all devices."""
+    """Sequences of a micro-batch, over all devices."""
     parameters: tuple[Parameter, ...]
     totals: dict[str, Bytes]
 
@@ -61,9 +61,9 @@ class Shardings:
 
 
 def lay_out(config: Config, devices: int | None = None) -> Shardings:
-    """The shardings of a config on so many devices, none of which needs to be there.
+    """The shardings of a config on so many devices, which need not exist.
 
-    By default there are as many as the sizes of the mesh ask for, -1 counting as 1.
+    By default their number is the product of the sizes of the mesh, with -1 counting as 1.
     """
     sizes = {axis: max(1, getattr(config.mesh, axis)) for axis in MESH_AXES}
     shape = mesh_shape(config.mesh, devices or math.prod(sizes.values()), slices=sizes["slice"])
@@ -98,7 +98,7 @@ def _parameters(plan: StatePlan, mesh: dict[str, int]) -> Iterable[Parameter]:
 
 
 def _divided_by(entry: str | tuple[str, ...] | None, mesh: dict[str, int]) -> tuple[str, ...]:
-    """The mesh axes of an entry of a partition; one that has a single device divides nothing."""
+    """The mesh axes of an entry of a partition, without those of size 1."""
     names = (entry,) if isinstance(entry, str) else entry or ()
     return tuple(name for name in names if mesh[name] > 1)
 

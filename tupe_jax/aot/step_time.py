@@ -1,4 +1,4 @@
-"""From counted operations and bytes to seconds: bounds by data sheet, and a guess below them."""
+"""The time of a step: bounds from counted FLOPs, bytes and data sheets, and an estimate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from tupe_jax.aot.hlo import Collective
 from tupe_jax.distributed.hardware import Chip
 
 PEAK_SHARE = 0.4
-"""Of the peak FLOP/s, that a step reaches beside its collectives; not measured, `--peak-share`."""
+"""Assumed share of the peak FLOP/s outside collectives; not measured. Flag: `--peak-share`."""
 LINK_SHARE = 0.8
-"""Of the links' bandwidth, that collectives reach."""
+"""Assumed share of the links' bandwidth during collectives."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a step takes; no device can be faster than the bounds."""
+    """The time of a step. The bounds are lower bounds."""
 
     compute_seconds: float
-    """Bound: the model's operations at the peak."""
+    """Bound: the model's FLOPs at the peak."""
     collective_seconds: float
-    """Bound: what is sent, at full speed."""
+    """Bound: the bytes sent, at full bandwidth."""
     step_seconds: float
-    """A guess: both at the assumed shares, one after the other."""
+    """Estimate: both at the assumed shares, without overlap."""
     mfu: float
 
 
@@ -33,7 +33,7 @@ def estimate(
     collectives: Sequence[Collective],
     peak_share: float = PEAK_SHARE,
 ) -> Estimate:
-    """The times of a step that does these operations on each device."""
+    """The time of a step with these FLOPs and collectives on each device."""
     compute = flops_per_device / chip.peak_flops
     sending = sum(collective.seconds(chip) for collective in collectives)
     again = recomputed_per_device / chip.peak_flops

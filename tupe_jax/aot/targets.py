@@ -1,4 +1,4 @@
-"""Hardware that need not be here: devices to compile for, from a name such as `v5e:16x16`."""
+"""Devices to compile for, from a name such as `v5e:16x16`. They need not be attached."""
 
 import dataclasses
 import importlib.util
@@ -16,7 +16,7 @@ from tupe_jax.config.validation import one_of
 from tupe_jax.distributed.hardware import CHIPS, Chip
 from tupe_jax.utils.errors import UserError
 
-# Without these libtpu asks the network where it runs, allows one process per machine to use it, and
+# Without these, libtpu queries the network for its environment, allows one process per machine, and
 # writes log files.
 _LIBTPU_ENVIRONMENT: Mapping[str, str] = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -27,14 +27,14 @@ _LIBTPU_ENVIRONMENT: Mapping[str, str] = {
     "TPU_STDERR_LOG_LEVEL": "3",
 }
 
-# JAX takes this share of a GPU's memory unless the environment says otherwise.
+# The share of a GPU's memory that JAX allocates.
 _GPU_MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _GPU_MEMORY_DEFAULT = 0.75
 
 
 @dataclass(frozen=True)
 class Target:
-    """A slice of TPUs (its torus), or hosts with GPUs."""
+    """A TPU slice (its torus), or hosts with GPUs."""
 
     name: str
     chip_name: str
@@ -43,7 +43,7 @@ class Target:
 
     @property
     def chip(self) -> Chip:
-        """What one device can do."""
+        """The data sheet of one device."""
         chip = CHIPS[self.chip_name]
         if chip.platform == "tpu":
             return chip
@@ -51,14 +51,14 @@ class Target:
         return dataclasses.replace(chip, memory=int(share * chip.memory))
 
     def devices(self, slices: int = 1) -> list[Any]:
-        """Devices that can be compiled for, of so many slices of TPUs."""
+        """Devices to compile for; of TPUs, so many slices."""
         return self._gpus() if self.chip.platform == "gpu" else self._tpus(slices)
 
     def _tpus(self, slices: int) -> list[Any]:
         _require("libtpu", "tpu", self.name)
         for name, value in _LIBTPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        # Usually 2 x 2 chips have a host; a smaller slice has one for itself.
+        # A host usually has 2 x 2 chips; a smaller slice has a host of its own.
         per_host = (*(math.gcd(2, size) for size in self.shape[:2]), 1)
         try:
             return topologies.get_topology_desc(
@@ -66,7 +66,7 @@ class Target:
                 topology_name=f"{self.chip_name}:{'x'.join(map(str, self.shape))}",
                 chips_per_host_bounds=per_host,
                 num_slices=slices,
-                # Both cores of a v4 chip are one device, as they are on real ones.
+                # Both cores of a v4 chip are one device, as on real hardware.
                 **({"chip_config_name": "megacore"} if self.chip_name == "v4" else {}),
             ).devices
         except jax.errors.JaxRuntimeError as error:

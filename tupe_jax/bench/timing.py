@@ -10,24 +10,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tupe_jax.utils.text import quantity
+
 REPEATS = 5
 SECONDS_PER_REPEAT = 1.0
 MATMUL_SIZES = {"cpu": 2048}
 """Edge of the square matrices; on other platforms 8192, which keeps an accelerator busy."""
 
 Work = Callable[[int], None]
-"""Does the same thing so many times, and returns when all of it is done."""
+"""Does the work so many times, and returns when all of it is done."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast one thing of a shape went, one number per repeat."""
+    """The speed of one component at one shape; one value per repeat."""
 
     what: str
     shape: tuple[int, ...]
     tokens_per_second: tuple[float, ...]
     flops_per_token: float | None = None
-    """Counted from the model; None where nothing is computed."""
+    """Counted from the model; None if nothing is computed."""
     matmul_peak: float | None = None
     """FLOP/s of large matrix products on the same devices."""
 
@@ -57,14 +59,14 @@ class Speed:
         }
 
     def __str__(self) -> str:
-        low, high = _short(min(self.tokens_per_second)), _short(max(self.tokens_per_second))
+        low, high = quantity(min(self.tokens_per_second)), quantity(max(self.tokens_per_second))
         line = (
-            f"{self.what} {' x '.join(map(str, self.shape))}: {_short(self.median)}tokens/s "
-            f"(median of {len(self.tokens_per_second)}, {low.strip()} to {high.strip()})"
+            f"{self.what} {' x '.join(map(str, self.shape))}: {quantity(self.median)} tokens/s "
+            f"(median of {len(self.tokens_per_second)}, {low} to {high})"
         )
         if self.flops_per_second is not None and self.fraction_of_peak is not None:
             line += (
-                f"; {_short(self.flops_per_second)}FLOP/s, "
+                f"; {self.flops_per_second / 1e9:,.3g} GFLOP/s, "
                 f"{self.fraction_of_peak:.0%} of the matmul peak"
             )
         return line
@@ -73,9 +75,9 @@ class Speed:
 def seconds_in_turns(
     works: Mapping[str, Work], *, repeats: int = REPEATS
 ) -> dict[str, tuple[float, ...]]:
-    """Seconds of each work, done once, per repeat.
+    """The seconds of each work in each repeat.
 
-    They take turns, so that whatever else the machine does disturbs them alike.
+    The works alternate, so that other load on the machine affects them equally.
     """
     counts = {name: _warm_up(work) for name, work in works.items()}
     seconds: dict[str, list[float]] = {name: [] for name in works}
@@ -86,7 +88,7 @@ def seconds_in_turns(
 
 
 def _warm_up(work: Work) -> int:
-    """Do it until it runs at speed; how often it fits into a repeat."""
+    """Run the work once; return how often it fits into a repeat."""
     work(1)  # compiles
     return max(1, math.ceil(SECONDS_PER_REPEAT / max(_timed(work, 1), 1e-9)))
 
@@ -97,18 +99,8 @@ def _timed(work: Work, count: int) -> float:
     return time.perf_counter() - began
 
 
-def _short(number: float) -> str:
-    """1234567 as "1.23 M", so that a unit can follow."""
-    steps = min(int(math.log10(max(number, 1)) // 3), len("kMGTP"))
-    return f"{number / 1000**steps:.3g} {'kMGTP'[steps - 1] if steps else ''}"
-
-
-MATMUL_SIZES = {"cpu": 2048}
-"""Edge of the square matrices; elsewhere 8192, which keeps an accelerator busy."""
-
-
 def measured_matmul_peak(dtype: str) -> float:
-    """FLOP/s of square matrix products of this type, the best repeat, on all devices together."""
+    """FLOP/s of square matrix products of this type: the best repeat, summed over all devices."""
     device = jax.devices()[0]
     size = MATMUL_SIZES.get(device.platform, 8192)
     a, b = (

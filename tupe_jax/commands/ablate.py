@@ -1,4 +1,4 @@
-"""Compare positional encodings: variants x seeds, pre-trained, fine-tuned and measured.
+"""Run a study: pre-train, fine-tune and measure several variants with several seeds.
 
   tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table
   tupe ablate --config=ablations/positions --config.seeds=0,1

@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help=f"number of positions without [CLS] (default: as in training, at most {LONGEST})",
     )
-    parser.add_argument("--words", type=int, default=WORDS, help=f"default: {WORDS}")
     parser.add_argument("--pairs", type=Path, help="minimal pairs, a .jsonl or .jsonl.gz file")
     parser.add_argument(
         "--limit", type=int, default=100, help="how many of --pairs, per paradigm (default: 100)"
@@ -59,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--snli", type=Path, help="pairs for the probes, in the format of SNLI's own .jsonl files"
     )
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
 
 
 def run(arguments: argparse.Namespace) -> None:

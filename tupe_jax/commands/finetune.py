@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--learning_rates", type=_floats, metavar="A,B,..", help="default: the config's peak"
     )
     parser.add_argument("--seeds", type=_ints, default=[0], metavar="A,B,..", help="default: 0")
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
-    parser.add_argument("--data_dir", type=Path, help="folder of GLUE's or SNLI's TSV files")
-    parser.add_argument("--train", type=Path, help="a training file of another name")
+    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
+    parser.add_argument("--data_dir", type=Path, help="folder with the TSV files of GLUE or SNLI")
+    parser.add_argument("--train", type=Path, help="training file, if it has another name")
     parser.add_argument(
-        "--dev", type=Path, action="append", default=[], help="a dev file of another name"
+        "--dev", type=Path, action="append", default=[], help="dev file, if it has another name"
     )
     parser.add_argument("--columns", help="of your own file: text,label or text1,text2,label")
     parser.add_argument(
@@ -103,11 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _floats(text: str) -> list[float]:
-    return _numbers(text, float, "numbers with commas, such as 2e-5,5e-5")
+    return _numbers(text, float, "numbers separated by commas, such as 2e-5,5e-5")
 
 
 def _ints(text: str) -> list[int]:
-    return _numbers(text, int, "whole numbers with commas, such as 0,1,2")
+    return _numbers(text, int, "integers separated by commas, such as 0,1,2")
 
 
 def _numbers(text: str, kind: Callable[[str], Number], expected: str) -> list[Number]:
@@ -118,7 +118,7 @@ def _numbers(text: str, kind: Callable[[str], Number], expected: str) -> list[Nu
 
 
 def _table(task: "FinetuneTask", results: "Sequence[TrialResult]") -> str:
-    """Best and last evaluation of every trial, on every split."""
+    """The best and the last evaluation of every trial, on every split."""
 
     def scores(evaluation: "Evaluation") -> str:
         return ", ".join(

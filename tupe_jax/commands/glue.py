@@ -1,4 +1,4 @@
-"""Fine-tune on all of GLUE by the paper's protocol, and print the table beside the paper's.
+"""Fine-tune on all of GLUE with the paper's protocol, and print the results next to the paper's.
 
   tupe glue --checkpoint=runs/tupe_r --data_dir=glue
   tupe glue --checkpoint=runs/quickstart --config=glue:quick --config.tasks=builtin_sst,builtin_nli

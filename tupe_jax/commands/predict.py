@@ -1,9 +1,9 @@
-"""Ask a fine-tuned model about texts, or about pairs of them.
+"""Classify or score texts, or pairs of texts, with a fine-tuned model.
 
   tupe predict runs/finetune-builtin_sst "the farmer enjoyed the long day."
   tupe predict runs/finetune-builtin_nli --file=pairs.tsv --json
 
-A pair is two texts with a tab between them. Prints the likeliest class with its probability, or the
+A pair is two texts separated by a tab. Prints the likeliest class with its probability, or the
 score, then a tab and the text.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_and_texts(parser)
-    parser.add_argument("--head", help="which task, if the model has learned several")
+    parser.add_argument("--head", help="the task, if the model was trained on several")
     parser.add_argument("--json", action="store_true", help="one JSON object per text")
 
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
         if text.count("\t") > 1:
             raise UserError(
                 f"{named(text, number, len(texts))} has several tabs; a pair is two texts with one "
-                "between them"
+                "tab between them"
             )
     asked: list[Texts] = [_pair_or_text(text) for text in texts]
     model = load(arguments.checkpoint, arguments.vocabulary)

@@ -1,8 +1,8 @@
-"""Run a data task once and write its token rows to ArrayRecord shards.
+"""Tokenize and pack a data task, and write its sequences to ArrayRecord shards.
 
   tupe prepare --task='text:books/*.txt.gz' --vocabulary=books.model --length=512 --out=rows
 
-A task is a source or a mixture of sources with weights (how often each is passed):
+A task is a source, or a mixture of sources with weights (passes over each source):
   builtin               the generated corpus; builtin:5000 for its first 5,000 documents
   text:GLOB             plain or gzipped files, a sentence or paragraph per line, a blank line
                         between documents
@@ -10,9 +10,9 @@ A task is a source or a mixture of sources with weights (how often each is passe
   'wikipedia + 2 * text:books/*.txt'      a mixture
 
 One document in 200, chosen by its text, goes to the validation split. If the command is killed,
-run it again: finished shards are kept, and the result is the same. The vocabulary is copied into
-the folder, so `tupe pretrain --config.data.prepared=FOLDER` needs no other file. Length, packing
-and vocabulary size must be the config's.
+run it again: it keeps finished shards, and the result is the same. The tokenizer is copied into the
+folder, so `tupe pretrain --config.data.prepared=FOLDER` needs no other file. Length, packing and
+vocabulary size must match the config.
 """
 
 import argparse
@@ -33,15 +33,19 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, help="source or mixture, see above")
-    parser.add_argument("--vocabulary", required=True, type=Path, help="made by `tupe vocab`")
-    parser.add_argument("--length", type=int, default=512, help="tokens per row (default 512)")
+    parser.add_argument(
+        "--vocabulary", required=True, type=Path, help="tokenizer, from `tupe vocab`"
+    )
+    parser.add_argument(
+        "--length", type=int, default=512, help="tokens per sequence (default: 512)"
+    )
     parser.add_argument(
         "--packing",
         choices=get_args(Packing),
         default="stream",
-        help="stream (default) splits lines across rows; sentences keeps lines whole and pads rows",
+        help="stream (default) splits lines across sequences; sentences keeps lines whole and pads",
     )
-    parser.add_argument("--out", required=True, type=Path, help="folder to write, new or begun")
+    parser.add_argument("--out", required=True, type=Path, help="folder to write or to resume")
     parser.add_argument(
         "--cleaning",
         default="all",
@@ -51,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: all cores")
     parser.add_argument(
         "--cache",
-        help="read documents that SeqIO's Beam pipeline (seqio_cache_tasks) has tokenised",
+        help="read documents tokenized by SeqIO's Beam pipeline (seqio_cache_tasks)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the built-in corpus")
 
@@ -82,8 +86,8 @@ def run(arguments: argparse.Namespace) -> None:
         outcome = prepare(settings, arguments.out, arguments.workers, progress.show)
     for name, split in outcome.index.splits.items():
         print(
-            f"{name}: {split.rows:,} rows, {split.tokens:,} tokens, {split.documents:,} documents"
-            f" in {len(split.shards)} shards"
+            f"{name}: {split.rows:,} sequences, {split.tokens:,} tokens, "
+            f"{split.documents:,} documents in {len(split.shards)} shards"
         )
     if not outcome.index.splits["validation"].rows:
         logger.warning("no document was held out for validation; the corpus is too small")
@@ -96,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 class _Progress:
-    """A bar that appears when the work begins, so that an error before it stands alone."""
+    """A bar that appears when work starts, so that an earlier error is printed alone."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -105,7 +109,7 @@ class _Progress:
         if self._bar is None:
             from tqdm import tqdm
 
-            # A line in a log file now and then, a lively bar on a terminal.
+            # A terminal shows a live bar, a log file a line every 30 seconds.
             seconds = 0.5 if sys.stderr.isatty() else 30
             self._bar = tqdm(
                 initial=done, total=shards, unit="shard", mininterval=seconds, miniters=0

@@ -1,4 +1,4 @@
-"""Train a model on text, or go on where a run stopped.
+"""Pre-train a model on text, or resume a run.
 
   tupe pretrain
   tupe pretrain --config=tupe_r:tiny --workdir=runs/tupe_r --config.train.steps=1000
@@ -9,11 +9,11 @@ A config is a file or the name of a shipped one, with `:form`. Any setting can b
 and prepares the data in its work directory. The same command resumes from the newest checkpoint;
 SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 
-One run in several processes, here or on several hosts: the same command in each, with
---coordinator=host:port (of process 0), --processes=N and --process=0 .. N-1, or without them on
-TPU pods, under SLURM and Open MPI. They need a work directory that all see. If one fails or
-dies, all end. Exit code 76: a process was lost or did not come, the storage failed, or another run
-still trains in the work directory; start all again.
+To use several processes, on one host or several, start the same command in each with
+--coordinator=host:port (of process 0), --processes=N and --process=0 to N-1; on TPU pods, under
+SLURM and under Open MPI these flags are not needed. All processes must share the work directory. If
+one fails or dies, all end. Exit code 76: a process was lost or did not connect, the storage failed,
+or another run uses the work directory; start all processes again.
 """
 
 import argparse
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="quickstart", help="file or name (default quickstart)")
-    parser.add_argument(
-        "--workdir", help="where the run lives (default: runs/<name of the config>)"
-    )
-    parser.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 is found")
-    parser.add_argument("--processes", type=int, metavar="N", help="how many make up the run")
-    parser.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0")
+    parser.add_argument("--workdir", help="folder of the run (default: runs/<name of the config>)")
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    parser.add_argument("--processes", type=int, metavar="N", help="number of processes")
+    parser.add_argument("--process", type=int, metavar="I", help="index of this process, from 0")
     parser.add_argument(
         "--wait",
         type=float,
@@ -115,7 +113,7 @@ def _run_alone(
                 "finished already: %d steps; for more, train in a new --workdir", outcome.step
             )
         shown = outcome
-        if processes.count > 1:  # no process has all the weights, but the last checkpoint does
+        if processes.count > 1:  # no process holds all weights; the last checkpoint does
             _, _, params = load_for_use(workdir)
             shown = replace(outcome, model=model_from(config.model, params))
         print(summarise(shown, workdir))
@@ -128,20 +126,20 @@ def _stopped_before_training(processes: "ProcessGroup") -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
     logger.info("stopped before training began; the same command starts again")
-    processes.abandon("was asked to stop before training began", STOPPED_EXIT_CODE)
+    processes.abandon("received a stop request before training began", STOPPED_EXIT_CODE)
     return STOPPED_EXIT_CODE
 
 
 def _workdir(given: str) -> Path:
     if "://" in given:
         raise UserError(
-            f"--workdir={given}: a work directory is a folder; mount the bucket (Cloud Storage "
-            "FUSE, mountpoint-s3) on every host and give the folder"
+            f"--workdir={given} must be a folder: mount the bucket (Cloud Storage FUSE, "
+            "mountpoint-s3) on every host, and give the mounted folder"
         )
     return Path(given)
 
 
 def _name(config: str) -> str:
-    """quickstart, or tupe_r-tiny of configs/tupe_r.py:tiny."""
+    """The name of a config: quickstart, or tupe_r-tiny for configs/tupe_r.py:tiny."""
     file, _, form = config.partition(":")
     return f"{Path(file).stem}-{form}" if form else Path(file).stem

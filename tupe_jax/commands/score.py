@@ -1,10 +1,10 @@
-"""Say how likely a model finds each text: its pseudo-log-likelihood in nats.
+"""Compute the pseudo-log-likelihood of each text, in nats.
 
   tupe score runs/quickstart "the farmer sees the house." "the farmer see the house."
   tupe score runs/quickstart --file=sentences.txt
 
-Each piece is hidden in turn, and the logarithms of the probabilities of the hidden ones are summed:
-the higher, the likelier. Compare texts of about the same length. Prints score, tab, text.
+Each token is masked in turn; the score is the sum of the log-probabilities of the masked tokens.
+Higher is likelier. Compare texts of about the same length only. Prints the score, a tab, the text.
 """
 
 import argparse

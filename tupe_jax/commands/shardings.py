@@ -1,10 +1,10 @@
-"""Print how the parameters of a config are divided among devices, and the bytes of each.
+"""Print how the parameters of a config are sharded across devices, and their sizes.
 
   tupe shardings --config=tupe_r --devices=8 --config.mesh.fsdp=4 --config.mesh.tensor=2
   tupe shardings --config=tupe_large --devices=256 --config.mesh.slice=2 --config.mesh.fsdp=16
 
-None of the devices needs to be there. Columns: the logical name and size of each axis, and the axes
-of the mesh it is divided by, from the table in tupe_jax/distributed/sharding_rules.py.
+The devices need not exist. Columns: the logical name and size of each axis, and the mesh axes that
+shard it, from the table in tupe_jax/distributed/sharding_rules.py.
 """
 
 import argparse
@@ -16,9 +16,11 @@ from tupe_jax.utils.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", required=True, help="a config, such as tupe_r:tiny")
     parser.add_argument(
-        "--devices", type=int, help="how many (default: the product of the sizes in config.mesh)"
+        "--devices",
+        type=int,
+        help="number of devices (default: product of the sizes in config.mesh)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> None:

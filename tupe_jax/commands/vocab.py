@@ -1,10 +1,10 @@
-"""Train a lower-cased SentencePiece BPE vocabulary on a data task or on text files.
+"""Train a lower-cased SentencePiece BPE tokenizer on a data task or on text files.
 
   tupe vocab --text='books/*.txt.gz' --size=32768 --out=books.model
   tupe vocab --task='wikipedia + text:books/*.txt.gz' --out=paper.model
 
-[PAD] [CLS] [SEP] [MASK] [UNK] are the pieces 0 to 4. The same text and settings give the same file.
-`tupe prepare --help` explains tasks.
+[PAD] [CLS] [SEP] [MASK] [UNK] are the tokens 0 to 4. The same text and settings give the same file.
+`tupe prepare --help` documents tasks.
 """
 
 import argparse
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     corpus = parser.add_mutually_exclusive_group(required=True)
     corpus.add_argument("--task", help="source or mixture")
     corpus.add_argument("--text", metavar="GLOB", help="text files; short for --task=text:GLOB")
-    parser.add_argument("--size", type=int, default=DEFAULT_SIZE, help="pieces (default 32768)")
+    parser.add_argument("--size", type=int, default=DEFAULT_SIZE, help="tokens (default: 32768)")
     parser.add_argument("--out", required=True, type=Path, help="the .model file to write")
     parser.add_argument(
         "--cleaning",
@@ -30,9 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lines",
         type=int,
         default=DEFAULT_LINES,
-        help="train on at most this many lines, a sample of a larger corpus (default 2000000)",
+        help="train on a sample of at most this many lines (default: 2000000)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the sample and built-in corpus")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the sample and of the built-in corpus"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,9 +43,9 @@ def run(arguments: argparse.Namespace) -> None:
         if value < least:
             raise UserError(f"--{name}={value} must be at least {least}")
     if arguments.out.is_dir():
-        raise UserError(f"{arguments.out}: a folder; --out names the .model file to write")
+        raise UserError(f"{arguments.out} is a folder; --out must be the .model file to write")
     if not arguments.out.parent.is_dir():
-        raise UserError(f"{arguments.out.parent}: no such folder to write the vocabulary to")
+        raise UserError(f"{arguments.out.parent}: no such folder to write the tokenizer to")
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
@@ -57,4 +59,4 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         lines=arguments.lines,
     )
-    print(f"{arguments.out}: {vocabulary.size:,} pieces, sha256 {vocabulary.sha256}")
+    print(f"{arguments.out}: {vocabulary.size:,} tokens, sha256 {vocabulary.sha256}")

@@ -1,4 +1,4 @@
-"""What the accelerators can do: one table, from the vendors' data sheets.
+"""The accelerators: one table, from the vendors' data sheets.
 
 TPUs    docs.cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,tpu7x}; links are half of the bidirectional
         ICI bandwidth. v4's data-centre network is not published: v5e's number stands in for it.
@@ -19,16 +19,16 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Chip:
-    """What JAX calls a device: a chip, or half of one. Bytes and bytes per second throughout."""
+    """A JAX device: a chip, or half of one. Units are bytes and bytes per second."""
 
     platform: Literal["tpu", "gpu"]
     peak_flops: float
     """Dense bfloat16."""
     memory: int
-    """HBM that a program can have: TPUs, what the compiler allows; GPUs, what the driver shows."""
+    """HBM for a program: on TPUs the compiler's limit, on GPUs the size that the driver reports."""
     memory_bandwidth: float
     link_bandwidth: float
-    """One way, over all links to other chips of the slice (ICI) or of the host (NVLink)."""
+    """One way, over all links to other chips of the slice (ICI) or host (NVLink)."""
     network_bandwidth: float
     """One way, to other slices or hosts."""
 
@@ -42,15 +42,15 @@ CHIPS: Mapping[str, Chip] = {
     "v5e": _tpu(197, gib=15.75, hbm_gb=819, ici_gb=200, dcn_gbit=25),
     "v5p": _tpu(459, gib=95.74, hbm_gb=2765, ici_gb=600, dcn_gbit=50),
     "v6e": _tpu(918, gib=31.25, hbm_gb=1638, ici_gb=400, dcn_gbit=100),
-    # JAX shows each half of the chip as a device.
+    # JAX reports each half of the chip as a device.
     "tpu7x": _tpu(2307 / 2, gib=94.75, hbm_gb=7380 / 2, ici_gb=600 / 2, dcn_gbit=100 / 2),
     "a100": Chip("gpu", 312e12, 85_100_068_864, 2.039e12, 300e9, 200 * GBIT),
     "h100": Chip("gpu", 989e12, 84_942_979_072, 3.352e12, 450e9, 400 * GBIT),
     "h200": Chip("gpu", 989e12, 151_397_597_184, 4.8e12, 450e9, 400 * GBIT),
 }
-"""By the names that `tupe compile --target` takes."""
+"""By the names of `tupe compile --target`."""
 
-# The first name that is found in a `jax.Device.device_kind` counts.
+# The first name found in a `jax.Device.device_kind` counts.
 _PEAK_FLOPS_BY_KIND: Mapping[str, float] = {
     "TPU v4": CHIPS["v4"].peak_flops,
     "TPU v5 lite": CHIPS["v5e"].peak_flops,
@@ -71,9 +71,9 @@ _PEAK_FLOPS_BY_KIND: Mapping[str, float] = {
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """The most bfloat16 FLOP/s of a `jax.Device.device_kind`; None if unknown, as it is of CPUs.
+    """The peak bfloat16 FLOP/s of a `jax.Device.device_kind`; None if unknown, as for CPUs.
 
-    A run in float32 is measured by the same peak: what it does not reach is there to be had.
+    A float32 run is measured against the same peak.
     """
     known = (
         peak

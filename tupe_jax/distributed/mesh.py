@@ -18,11 +18,11 @@ AnyMesh = Mesh | AbstractMesh
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
-    """All devices as a grid (slice, data, fsdp, tensor); neighbours in a torus stay neighbours."""
+    """All devices as a grid (slice, data, fsdp, tensor) that follows the physical topology."""
     devices = jax.devices() if devices is None else devices
     slices = _slices(config, devices)
     _, *sizes = mesh_shape(config, len(devices), slices=len(slices)).values()
-    # An axis of the mesh may be a part of an axis of the torus, else few sizes would do.
+    # An axis of the mesh may be a part of an axis of the torus; otherwise few sizes would work.
     grids = [
         mesh_utils.create_device_mesh(sizes, members, allow_split_physical_axes=True)
         for members in slices
@@ -31,7 +31,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
 
 
 def mesh_shape(config: MeshConfig, devices: int, *, slices: int) -> dict[str, int]:
-    """How many devices lie along each axis; one size within a slice may be -1: what is left."""
+    """The number of devices along each axis; one size within a slice may be -1: the rest."""
     names = MESH_AXES[1:]
     sizes = [getattr(config, axis) for axis in names]
     wanted = ", ".join(f"mesh.{axis}={size}" for axis, size in zip(names, sizes, strict=True))
@@ -51,25 +51,25 @@ def mesh_shape(config: MeshConfig, devices: int, *, slices: int) -> dict[str, in
 
 
 def _slices(config: MeshConfig, devices: Sequence[Any]) -> list[list[Any]]:
-    """The devices, slice by slice."""
+    """The devices of each slice."""
     wanted, platform = config.slice, devices[0].platform
-    if platform == "cpu" and wanted > 0:  # a rehearsal; `mesh_shape` refuses unequal parts
+    if platform == "cpu" and wanted > 0:  # simulated slices; `mesh_shape` refuses unequal ones
         return [list(part) for part in np.array_split(np.asarray(devices), wanted)]
     by_index: dict[int, list[Any]] = {}
     for device in devices:
         by_index.setdefault(getattr(device, "slice_index", 0), []).append(device)
     reported = [by_index[index] for index in sorted(by_index)]
-    if wanted == 1 and platform == "gpu":  # they report one per NVLink domain, and reach beyond it
+    if wanted == 1 and platform == "gpu":  # GPUs report one slice per NVLink domain
         return [list(devices)]
     if wanted not in (-1, len(reported)):
         raise UserError(
             f"mesh.slice={wanted}, but the number of slices of the {len(devices)} devices is "
-            f"{len(reported)}; set mesh.slice={len(reported)}, or -1 to take them as they are"
+            f"{len(reported)}; set mesh.slice={len(reported)}, or -1 to detect them"
         )
     if len({len(members) for members in reported}) > 1:
         raise UserError(
-            "the slices must be of one size, not of "
-            f"{', '.join(str(len(members)) for members in reported)} devices"
+            "all slices must have the same number of devices, not "
+            f"{', '.join(str(len(members)) for members in reported)}"
         )
     return reported
 
@@ -80,10 +80,10 @@ def named_sharding(mesh: AnyMesh, axes: Sequence[str | None]) -> NamedSharding:
 
 
 def tree_shardings(mesh: AnyMesh, abstract: Any) -> Any:
-    """A sharding for every array of a tree: by its axis names, or whole on each device.
+    """A sharding for every array of a tree: by its axis names, or replicated.
 
-    Optimizers keep moments in the very `nnx.Param`s of the weights, so their names come along; one
-    that leaves some weights to another optimizer keeps the `nnx.Param`s of those empty.
+    Optimizers keep moments in the `nnx.Param`s of the weights, which have axis names. An optimizer
+    of some weights only keeps the `nnx.Param`s of the others empty.
     """
     _check_divisible(mesh, abstract)
 
@@ -100,7 +100,7 @@ def batch_sharding(mesh: AnyMesh) -> NamedSharding:
 
 
 def check_batch(batch_size: int, accumulate: int, mesh: AnyMesh) -> None:
-    """Every device needs the same number of rows of every micro-batch."""
+    """Every device needs the same number of sequences of every micro-batch."""
     axes = LOGICAL_AXES["batch"]
     shards = math.prod(mesh.shape[axis] for axis in axes)
     if batch_size // accumulate % shards:
@@ -112,7 +112,7 @@ def check_batch(batch_size: int, accumulate: int, mesh: AnyMesh) -> None:
 
 
 def _check_divisible(mesh: AnyMesh, abstract: Any) -> None:
-    """Every weight must fall into equal parts; else say which sizes of the mesh would do."""
+    """Every weight must divide evenly; the error lists the sizes of the mesh that work."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(abstract, is_leaf=is_variable)
     common = dict.fromkeys(MESH_AXES, 0)
     misfit: tuple[str, str, int, str] | None = None

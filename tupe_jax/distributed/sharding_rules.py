@@ -1,7 +1,7 @@
-"""Where arrays go: one table from the names of their axes to the axes of the mesh.
+"""The sharding rules: one table from logical axis names to mesh axes.
 
-Weights carry the names of their axes (`tupe_jax.model.layers.Weight`), the model names those of
-its activations in a few places (`constrain`), and nobody else needs to know about the mesh.
+Weights carry their axis names (`tupe_jax.model.layers.Weight`). The model names the axes of its
+activations in a few places (`constrain`). No other code depends on the mesh.
 """
 
 import math
@@ -11,20 +11,20 @@ import jax
 from jax.sharding import PartitionSpec
 
 MESH_AXES = ("slice", "data", "fsdp", "tensor")
-"""From the slowest network to the fastest: a slice is reached over the data-centre network."""
+"""From the slowest network to the fastest; slices are connected by the data-centre network."""
 
 LOGICAL_AXES: Mapping[str, tuple[str, ...]] = {
     # of activations
     "batch": ("slice", "data", "fsdp"),
-    "replica": ("slice", "data"),  # instead of `batch`, where features are sharded like weights
-    "length": ("tensor",),  # between blocks, where no product needs `tensor` for something else
-    # of weights and of the activations that arise from them
-    "embed": ("fsdp",),  # every large weight has it once; activations keep their features whole
+    "replica": ("slice", "data"),  # instead of `batch` if features are sharded like weights
+    "length": ("tensor",),  # between blocks, where `tensor` is free
+    # of weights and of activations computed from them
+    "embed": ("fsdp",),  # once in every large weight; not in activations
     "vocab": ("tensor",),
     "heads": ("tensor",),
     "mlp": ("tensor",),
 }
-"""Logical axes that are not here (layers, positions, head_size, ...) stay whole on each device."""
+"""Other logical axes (layers, positions, head_size, ...) are not sharded."""
 
 
 def partition_spec(axes: Sequence[str | None]) -> PartitionSpec:
@@ -33,10 +33,10 @@ def partition_spec(axes: Sequence[str | None]) -> PartitionSpec:
 
 
 def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
-    """Tell the compiler how an activation lies on the mesh in context (`jax.set_mesh`).
+    """Constrain the sharding of an activation on the mesh in context (`jax.set_mesh`).
 
-    Without a mesh it does nothing. An axis that the mesh does not divide stays whole: rows of any
-    length may enter. Mesh axes that a `shard_map` around this has taken are left alone.
+    Does nothing without a mesh. An axis that the mesh does not divide evenly is not sharded, so
+    sequences may have any length. Mesh axes of an enclosing `shard_map` are not used.
     """
     mesh = jax.sharding.get_abstract_mesh()
     free = {name: size for name, size in mesh.shape.items() if name in mesh.auto_axes and size > 1}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 TPU_DEVICES = ("accel[0-9]*", "vfio/[0-9]*")
 NVIDIA_DEVICES = ("nvidia[0-9]*", "nvidiactl", "dxg")
@@ -42,8 +43,9 @@ def skip_absent_tpu() -> None:
     if "jax" in sys.modules:  # it read the variable when it was imported
         import jax
 
-        if jax.config.read("jax_platforms") is None:
-            jax.config.update("jax_platforms", platforms)
+        config: Any = jax.config  # its settings are not typed
+        if config.jax_platforms is None:
+            config.update("jax_platforms", platforms)
 
 
 def _platforms() -> str | None:

@@ -1,4 +1,4 @@
-"""How the C library hands out the memory of a training step on CPUs."""
+"""Settings of the C library's memory allocator."""
 
 import ctypes
 
@@ -7,13 +7,13 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 
 
 def keep_freed_memory() -> None:
-    """Keep what one step frees for the next one, where the C library is glibc.
+    """Let glibc keep the memory that one step frees for the next one.
 
-    XLA's CPU client asks for a program's temporary memory anew at every step. glibc takes blocks
-    of that size from the kernel and gives them back, so that every step touches fresh pages: a
-    fifth of the CPU time of a small model went into page faults. The process then stays as large
-    as it once was, which is what a run that repeats one step wants. To be called before other
-    threads run: one that has an arena of its own takes large blocks from the kernel all the same.
+    XLA's CPU client allocates a program's temporary memory anew at every step. By default glibc
+    takes such large blocks from the kernel and returns them, so that every step touches new pages:
+    a small model spent a fifth of its CPU time in page faults. With these settings the process
+    keeps its largest size. Call it before other threads start: a thread with its own arena would
+    still take large blocks from the kernel.
     """
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt

@@ -1,7 +1,7 @@
-"""Pictures of a run: its loss curve, and what each head has learned about positions.
+"""Plots of a run: its loss curve, and the position-only attention of each head.
 
-Colours are those of Okabe and Ito and of `viridis`: told apart by colour-blind people, and even in
-grey. matplotlib is imported when a picture is drawn, for it takes a second.
+The colours are those of Okabe and Ito and of `viridis`: colour-blind people can distinguish them,
+also in greyscale. matplotlib is imported when a plot is drawn, because that takes a second.
 """
 
 import math
@@ -22,7 +22,7 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"
 
 
 def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, path: Path) -> None:
-    """Training and validation loss by step, beside the loss of guessing by frequency alone."""
+    """Training and validation loss by step, with the loss of a unigram baseline."""
     step_N, loss_N = _series(metrics, "loss")
     valid_step_M, valid_loss_M = _series(metrics, "valid_loss")
     figure = new_figure(7.5, 4.5)
@@ -46,10 +46,10 @@ def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, pa
             color=GREY,
             linestyle="--",
             linewidth=1.2,
-            label=f"word frequencies alone, {unigram_loss:.2f}",
+            label=f"token frequencies only, {unigram_loss:.2f}",
         )
     axes.set_xlabel("step")
-    axes.set_ylabel("loss per masked word (nats)")
+    axes.set_ylabel("loss per masked token (nats)")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     axes.margins(x=0.01)
     axes.grid(axis="y", color="#e5e5e5", linewidth=0.8)
@@ -103,12 +103,12 @@ def position_matrices(
 
 
 def _columns(panels: int) -> int:
-    """One row for a few; else four to six columns, whichever leaves the fewest gaps."""
+    """One row for a few panels; otherwise four to six columns with the fewest gaps."""
     return panels if panels <= 4 else min((4, 5, 6), key=lambda columns: -panels % columns)
 
 
 def exponents_of_two(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithms to the base of two; of zero a very small one, for an infinity is not drawn."""
+    """Binary logarithms; for zero a very small value, because infinity cannot be drawn."""
     exponents: NDArray[np.float64] = np.log2(np.maximum(weights, 1e-30))
     return exponents
 
@@ -121,12 +121,12 @@ def powers_of_two_around(values: NDArray[np.float64]) -> tuple[int, int]:
 
 
 def power_names(lowest: int, highest: int) -> list[str]:
-    """The weights that a scale of exponents of two stands for, relative to even attention."""
+    """Labels of a scale of binary exponents, relative to uniform attention."""
     return [f"{2**n}x" if n >= 0 else f"1/{2**-n}" for n in range(lowest, highest + 1)]
 
 
 def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
-    """Softmax over the last axis: the attention that a position bias alone would give."""
+    """Softmax over the last axis: the attention that a position bias alone gives."""
     logits: NDArray[np.float64] = np.asarray(bias, np.float64)
     weights: NDArray[np.float64] = np.exp(logits - logits.max(-1, keepdims=True))
     normalised: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
@@ -147,7 +147,7 @@ def smoothed(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
 def _series(
     metrics: Sequence[dict[str, Any]], name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Steps and values of the lines that have the value; it is None where it was not finite."""
+    """Steps and values of the lines that have the metric; non-finite values are None."""
     lines = [line for line in metrics if line.get(name) is not None]
     return (
         np.array([line["step"] for line in lines], np.int64),
@@ -174,6 +174,6 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """A reader never sees half a picture."""
+    """Write atomically: a reader never sees a partial file."""
     with atomic_file(path) as unfinished:
         figure.savefig(unfinished, format="png", facecolor="white")

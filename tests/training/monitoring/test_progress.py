@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tupe_jax.training.monitoring.progress import Progress, quantity_text, time_text
+from tupe_jax.training.monitoring.progress import Progress, time_text
 from tupe_jax.utils.logging import configure_logging
 
 
@@ -80,12 +80,3 @@ def test_one_bar_on_a_terminal_with_messages_above_it(console):
 )
 def test_time_left(seconds, text):
     assert time_text(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(7.2, "7"), (950, "950"), (999.6, "1.00 k"), (31234, "31.2 k"), (131072, "131 k"),
-     (4.05e6, "4.05 M"), (2e9, "2.00 G")],
-)  # fmt: skip
-def test_three_figures(number, text):
-    assert quantity_text(number) == text

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import jax
 from tqdm import tqdm
 
+from tupe_jax.utils.text import quantity
+
 logger = logging.getLogger(__name__)
 
 
@@ -54,7 +56,7 @@ class Progress:
     def report(self, step: int, *, loss: float, tokens_per_second: float) -> None:
         """Show the metrics of a log interval."""
         left = time_text(self._seconds_left(step))
-        self._text = f"loss {loss:.3f} · {quantity_text(tokens_per_second)} tokens/s · {left} left"
+        self._text = f"loss {loss:.3f} · {quantity(tokens_per_second)} tokens/s · {left} left"
         if self._bar is not None:
             self.advance(step)
             self._bar.refresh()
@@ -84,11 +86,3 @@ def time_text(seconds: float) -> str:
     if hours >= 48:
         return f"{hours // 24} d {hours % 24:02d} h"
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def quantity_text(number: float) -> str:
-    """950, 31.2 k, 4.05 M: three figures."""
-    for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= 0.9995 * unit:
-            return f"{number / unit:#.3g}{name}".replace(". ", " ")
-    return f"{number:.0f}"
