@@ -1,4 +1,4 @@
-"""A model as plain numpy arrays by path, and back: what every file format is built on."""
+"""A model as plain numpy arrays by path, and back: the basis of every file format."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from tupe_jax.model.heads import MaskedLM
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Path = tuple[str, ...]
-"""A parameter's place in the model: ("encoder", "layers", "mlp_in", "kernel")."""
+"""The path of a parameter in the model: ("encoder", "layers", "mlp_in", "kernel")."""
 
 
 def arrays_of(model: MaskedLM) -> dict[Path, Array]:
@@ -33,7 +33,7 @@ def model_from(
     classification_heads: Mapping[str, int],
     read: Callable[[dict[Path, tuple[int, ...]]], Mapping[Path, Array]],
 ) -> MaskedLM:
-    """A model whose parameters are what `read` returns, given the shapes that are wanted."""
+    """A model whose parameters are what `read` returns, given the shapes of the model."""
     graph, abstract = nnx.split(
         nnx.eval_shape(
             lambda: MaskedLM(config, rngs=nnx.Rngs(0), classification_heads=classification_heads)
