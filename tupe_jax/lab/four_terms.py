@@ -113,7 +113,7 @@ def terms_of_first_layer(encoder: Encoder, tokens_BxS: jax.Array) -> jax.Array:
     layer = _first_layer(encoder)
     position_SxD = encoder.positions.input_SxD(tokens_BxS.shape[1])
     assert position_SxD is not None
-    word_BxSxD = encoder.words_and_segments(tokens_BxS)
+    word_BxSxD = encoder.tokens_and_segments(tokens_BxS)
     assert encoder.embedding_norm is not None
     word, position = _through(encoder.embedding_norm, word_BxSxD, position_SxD)
     if encoder.embedding_projection is not None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.lab.metrics import METRICS
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.measurement import bias_LxHxSxS, identical_words_LxHxSxS
+from tupe_jax.model.measurement import bias_LxHxSxS, identical_tokens_LxHxSxS
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.plotting import attention_by_position
 
@@ -63,7 +63,7 @@ def attention_among_identical_words(
     """Identical-word probing: what all layers and heads attend to in rows of one repeated word."""
     words_W = np.asarray(words)
     _check(model, length)
-    weights = identical_words_LxHxSxS(model.encoder, jnp.asarray(words_W), length + 1)
+    weights = identical_tokens_LxHxSxS(model.encoder, jnp.asarray(words_W), length + 1)
     words_only = np.asarray(weights)[..., 1:, 1:]
     return PositionAttention(
         "identical words",

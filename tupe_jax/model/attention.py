@@ -25,19 +25,19 @@ from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AttentionInputs:
-    """What all layers of a forward pass share."""
+    """The inputs of attention that all layers of a forward pass share."""
 
     is_token_BxS: jax.Array
     bias: Bias
-    """Of all layers, scaled as the logits are."""
+    """The bias that all layers share, on the scale of the logits."""
     once: Mapping[str, Any]
     """Position arrays for in-layer terms, see `Encoding.once`."""
     segment_BxS: jax.Array | None = None
-    """Where attention tells segments apart."""
+    """The segment of each token, if attention depends on segments."""
 
 
 class SelfAttention(nnx.Module):
-    """softmax(q k^T scale + position terms) v, with the position terms the config asks for."""
+    """softmax(q k^T scale + position terms) v, with the position terms of the config."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         embed = Axis("embed", config.hidden_size)
@@ -53,7 +53,7 @@ class SelfAttention(nnx.Module):
     def __call__(
         self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
     ) -> jax.Array:
-        # Dropout is a function of this seed and of a weight's place, alike in all implementations.
+        # Dropout is a function of this seed and of a weight's indices in all implementations.
         rate, scale = self.config.attention_dropout, logit_scale(self.config)
         seed = None if key is None or rate == 0 else jax.random.bits(key)
         choice = attention_choice(self.config, platform_here(), x_BxSxD.shape[1])
@@ -73,30 +73,30 @@ class SelfAttention(nnx.Module):
     def _fused(
         self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
     ) -> jax.Array:
-        """Attention by a kernel, for encodings without terms that need the words."""
+        """Attention by a kernel, for encodings without terms that need the tokens."""
         q, k, v = self._project_apart(x_BxSxD)
         q, k = self.positions.queries_keys(shared.once, q, k)
         bias = self._bias(x_BxSxD.shape[1], shared)
         return on_mesh(attend, q, k, v, bias, shared.is_token_BxS, seed)
 
     def _bias(self, length: int, shared: AttentionInputs) -> Bias:
-        """The layers' common bias and the layer's own as one."""
+        """The sum of the bias that all layers share and the layer's own."""
         if isinstance(shared.bias, FactoredBias):
             return sum_of_factored(shared.bias, self.positions.factored_bias(length))
         biases = shared.bias, self.positions.bias_HxSxS(length)
         return sum_of(bias for bias in biases if bias is not None)
 
     def _project(self, x_BxSxD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values of the words, [B, S, H, d] each."""
+        """Queries, keys and values, [B, S, H, d] each."""
         qkv_BxSx3xHxd = constrain(self.query_key_value(x_BxSxD), "batch", None, None, "heads", None)
         q, k, v = (x.squeeze(2) for x in jnp.split(qkv_BxSx3xHxd, 3, axis=2))
         return q, k, v
 
     def _project_apart(self, x_BxSxD: jax.Array) -> list[jax.Array]:
-        """The same by three products of plain matrices.
+        """Queries, keys and values by three products of plain matrices.
 
-        Each result lies in memory as the kernel reads it, the heads side by side. Cut from one
-        product, or with heads of 64 as an axis, it would have to be copied.
+        Each result lies in memory as the kernel reads it, the heads side by side. A slice of one
+        product, or a result with heads of 64 as an axis, would have to be copied.
         """
         B, S, D = x_BxSxD.shape
         _, H, d = self.query_key_value.bias.shape
@@ -108,7 +108,7 @@ class SelfAttention(nnx.Module):
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
-        """The attention weights, float32, and the values they will mix."""
+        """The attention weights, float32, and the values that they are applied to."""
         q, k, v = self._project(x_BxSxD)
         more_scores = self._more_scores(shared, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
@@ -123,7 +123,7 @@ class SelfAttention(nnx.Module):
         return jax.nn.softmax(logits), v
 
     def _more_scores(self, shared: AttentionInputs, q: jax.Array, k: jax.Array) -> jax.Array | None:
-        """Terms of positions and segments that need the words, before the scale."""
+        """Terms of positions and segments that need the tokens, before the scale."""
         scores = self.positions.scores_BxHxSxS(shared.once, q, k)
         if self.segments is None or shared.segment_BxS is None:
             return scores
@@ -136,34 +136,36 @@ def with_padding(is_token_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.A
     padding = jnp.where(is_token_BxS[:, None, None, :], 0.0, MASKED)
     if bias_HxSxS is None:
         return padding
-    return padding + for_every_row(bias_HxSxS, is_token_BxS.shape[0])
+    return padding + for_every_sequence(bias_HxSxS, is_token_BxS.shape[0])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def for_every_row(bias_HxSxS: jax.Array, rows: int) -> jax.Array:
-    """The bias once for each row, [B, H, S, S]; its gradient is the sum over the rows."""
-    return jnp.broadcast_to(bias_HxSxS, (rows, *bias_HxSxS.shape))
+def for_every_sequence(bias_HxSxS: jax.Array, sequences: int) -> jax.Array:
+    """The bias once for each sequence, [B, H, S, S]; its gradient is the sum over sequences."""
+    return jnp.broadcast_to(bias_HxSxS, (sequences, *bias_HxSxS.shape))
 
 
-def _sum_over_rows(rows: int, _: None, gradient_BxHxSxS: jax.Array) -> tuple[jax.Array]:
+def _sum_over_sequences(sequences: int, _: None, gradient_BxHxSxS: jax.Array) -> tuple[jax.Array]:
     if platform_here() != "cpu":
         return (gradient_BxHxSxS.sum(0),)
-    # The same sum as a product: XLA's own on CPUs goes down the columns one by one, 25 times as
-    # slowly, and took a fifth of the step at rows of 512.
-    return (jnp.tensordot(jnp.ones(rows, gradient_BxHxSxS.dtype), gradient_BxHxSxS, 1),)
+    # The sum as a matrix product: XLA's reduction on CPUs sums column by column, is 25 times slower
+    # and took a fifth of the step at 512 tokens.
+    return (jnp.tensordot(jnp.ones(sequences, gradient_BxHxSxS.dtype), gradient_BxHxSxS, 1),)
 
 
-for_every_row.defvjp(lambda bias, rows: (for_every_row(bias, rows), None), _sum_over_rows)
+for_every_sequence.defvjp(
+    lambda bias, sequences: (for_every_sequence(bias, sequences), None), _sum_over_sequences
+)
 
 
 def segment_BxS(tokens_BxS: jax.Array, sep_id: int) -> jax.Array:
-    """How many [SEP] are before a token: 0 in A and its [SEP], 1 in B and its own."""
+    """The number of [SEP] before a token: 0 in text A and its [SEP], 1 in text B and its [SEP]."""
     is_end_BxS = (tokens_BxS == sep_id).astype(jnp.int32)
     return is_end_BxS.cumsum(1) - is_end_BxS
 
 
 class SegmentTerms(nnx.Module):
-    """XLNet's (x_i W^Q + b) . s_ij: one s for words of the same segment, another for the rest."""
+    """XLNet's (x_i W^Q + b) . s_ij: one s for tokens of the same segment, one for others."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         H, d = config.num_heads, config.head_size

@@ -1,4 +1,4 @@
-"""The Transformer encoder: word embedding, positional terms once, layers, hidden states."""
+"""The Transformer encoder: token embedding, positional terms once, layers, hidden states."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,7 +74,7 @@ class Layer(nnx.Module):
         key: jax.Array | None,
     ) -> jax.Array:
         def in_branch(x: jax.Array) -> jax.Array:
-            """Devices that share a row's heads see all of it there, and a part of it outside."""
+            """Devices that split heads hold whole sequences here, and parts of them outside."""
             out = branch(constrain(x, "batch", None, None))
             return dropout(constrain(out, "batch", "length", None), self.config.dropout, key)
 
@@ -123,7 +123,7 @@ class Encoder(nnx.Module):
         return [*inputs, last]
 
     def attention_weights(self, tokens_BxS: jax.Array) -> jax.Array:
-        """What every layer attends to, [L, B, H, S, S], float32."""
+        """The attention weights of every layer, [L, B, H, S, S], float32."""
         _, inputs_LxBxSxD = self._forward(tokens_BxS, None, keep_all=True)
         shared = self.shared_inputs(tokens_BxS)
         graph, stacked = self._layer_weights()
@@ -135,7 +135,7 @@ class Encoder(nnx.Module):
         return jax.lax.scan(weights, None, (inputs_LxBxSxD, stacked))[1]
 
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
-        """What attention needs beside the hidden states: computed once, used by every layer."""
+        """The inputs of attention beside the hidden states: computed once, used by every layer."""
         length = tokens_BxS.shape[1]
         in_factors = attention_choice(self.config, platform_here(), length).multi_block
         positions = self.positions
@@ -147,8 +147,8 @@ class Encoder(nnx.Module):
         )
 
     def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
-        """Word embedding (and added positions), normalised; zero where there is padding."""
-        x = self.words_and_segments(tokens_BxS)
+        """Token embedding (and added positions), normalised; zero at padding."""
+        x = self.tokens_and_segments(tokens_BxS)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:
             x = x + added_SxD
@@ -160,8 +160,8 @@ class Encoder(nnx.Module):
         x = jnp.where((tokens_BxS != self.config.pad_id)[..., None], x, 0)
         return x.astype(self.config.dtype)
 
-    def words_and_segments(self, tokens_BxS: jax.Array) -> jax.Array:
-        """All of the input that is no position, [B, S, D]."""
+    def tokens_and_segments(self, tokens_BxS: jax.Array) -> jax.Array:
+        """The input without positions, [B, S, D]."""
         x = self._look_up(tokens_BxS)
         if self.segment_embedding is None:
             return x
@@ -172,16 +172,17 @@ class Encoder(nnx.Module):
         return segment_BxS(tokens_BxS, self.config.sep_id)
 
     def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
-        """The words' rows of the table, [B, S, D]; NaN for a token outside it.
+        """The embedding of each token, [B, S, D]; NaN for a token id outside the table.
 
-        Under jit there is no other way to be heard. As an unsigned number a negative token is
-        outside too; else it would count from the end.
+        Under jit, NaN is the only way to report it. As an unsigned number a negative id is outside
+        too; as a signed one it would count from the end.
         """
         ids_BxS = constrain(jnp.asarray(tokens_BxS, jnp.uint32), "replica", None)
         x = jnp.take(self.word_embedding[...], ids_BxS, axis=0, mode="clip")
-        # The table stays where it is: each device looks up the words and features it holds, the
-        # sum over words is scattered along the rows, and last features are exchanged for rows.
-        # Left to itself the compiler gathers the whole table, or even the whole batch.
+        # The table stays sharded: each device looks up the tokens and features that it holds, the
+        # sum over the vocabulary is scattered along the length, and features are exchanged for
+        # sequences last. Without these constraints the compiler gathers the whole table, or even
+        # the whole batch.
         x = constrain(x, "replica", None, "embed")
         x = constrain(x, "replica", "length", "embed")
         x = constrain(x, "batch", "length", None)
@@ -198,7 +199,7 @@ class Encoder(nnx.Module):
     def _forward(
         self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool
     ) -> tuple[jax.Array, Any]:
-        """The last hidden states and, if asked for, the inputs of all layers."""
+        """The last hidden states and, with `keep_all`, the inputs of all layers."""
         check_ids(
             tokens_BxS, "token id", "the vocabulary: model.vocab_size", self.config.vocab_size
         )
@@ -239,7 +240,7 @@ def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
 
 
 def check_ids(ids_BxN: jax.Array, what: str, of: str, count: int) -> None:
-    """Refuse what is not a batch of numbers below `count`; values can be seen outside jit only."""
+    """Refuse what is not a batch of ids below `count`; under jit, values cannot be checked."""
     if not hasattr(ids_BxN, "ndim") or ids_BxN.ndim != 2 or ids_BxN.dtype.kind not in "iu":
         kind, shape = getattr(ids_BxN, "dtype", type(ids_BxN).__name__), np.shape(ids_BxN)
         raise UserError(

@@ -1,10 +1,10 @@
-"""The arithmetic of the model, counted from its shapes: what a perfect implementation must do.
+"""FLOPs of the model, counted from its shapes: the minimum for any implementation.
 
 Matrix products only, a multiply-add being two operations. Softmax, LayerNorm, GELU, dropout and
-RoPE's rotations are left out, as is usual: on accelerators other units do them. Neither recomputed
-activations (`remat`) nor padding to tiles count, so a share of the peak computed from these numbers
-is model FLOPs utilisation (MFU). The position terms are counted in the functions of the chosen
-encodings, so an encoding that is registered by a user is counted as well.
+RoPE's rotations are left out, as is usual: on accelerators other units compute them. Neither
+recomputed activations (`remat`) nor padding to tiles count, so a fraction of the peak computed from
+these numbers is model FLOPs utilisation (MFU). The position terms are counted in the functions of
+the chosen encodings, so the encoding of a user is counted as well.
 """
 
 import math
@@ -22,10 +22,10 @@ from tupe_jax.model.positions import LayerPositions, SharedPositions
 
 
 def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:
-    """Forward FLOPs per token of a pass over `rows` rows of `length` tokens.
+    """Forward FLOPs per token of a pass over `rows` sequences of `length` tokens.
 
-    `scored_share` of the positions have words predicted. `rows` matters little: the position terms
-    that no word enters are computed once per pass, and shared by its rows.
+    Tokens are predicted at a fraction `scored_share` of the positions. `rows` matters little: terms
+    that depend on positions alone are computed once per pass.
     """
     D, E, V = config.hidden_size, config.word_size, config.vocab_size
     head = 2 * D * E + 2 * E * V
@@ -38,14 +38,14 @@ def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, ro
 def training_flops_per_token(
     config: ModelConfig, length: int, scored_share: float, *, rows: int
 ) -> float:
-    """Forward and backward: each product has two more, one for the gradient of each factor."""
+    """Forward and backward: each product has two more, for the gradients of its factors."""
     return 3 * flops_per_token(config, length, scored_share, rows=rows)
 
 
 def recomputed_flops_per_token(config: ModelConfig, length: int, *, by_kernel: bool) -> float:
-    """Products that the backward pass does once more, by `model.remat`; no part of MFU.
+    """Products that the backward pass recomputes under `model.remat`; no part of MFU.
 
-    Attention `by_kernel` is no matrix product to JAX, so that "dots" does not keep its output.
+    Attention `by_kernel` is no matrix product to JAX, so "dots" does not keep its output.
     """
     attention = 2 * (2 * length * config.hidden_size) + _position_flops(config, length).per_token
     again = {

@@ -1,4 +1,4 @@
-"""What is read off the hidden states: masked words, classes."""
+"""Heads on the hidden states (masked tokens, classes), and the model with all of them."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ from tupe_jax.utils.errors import UserError
 
 
 class MaskedLMHead(nnx.Module):
-    """Dense, activation, LayerNorm, then the word embedding as output matrix, plus a bias."""
+    """Dense, activation, LayerNorm, then the token embedding as output matrix, plus a bias."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         # Often square: two names, so that a sharding rule for `embed` is not applied to both axes.
@@ -89,7 +89,7 @@ class ClassificationHead(nnx.Module):
 
 
 class MaskedLM(nnx.Module):
-    """The encoder with its masked-word head and any number of classification heads.
+    """The encoder with its masked-LM head and any number of classification heads.
 
     Padding is found from `config.pad_id`. Dropout is on when a random key is given, and only then.
     """
@@ -119,17 +119,17 @@ class MaskedLM(nnx.Module):
         positions_BxM: jax.Array | None = None,
         key: jax.Array | None = None,
     ) -> jax.Array:
-        """Word logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
+        """Token logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
         if self.masked_word_head is None:
-            raise UserError("the model has no head for masked words, model.masked_word_head=False")
+            raise UserError("the model has no masked-LM head: model.masked_word_head=False")
         hidden = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
         if positions_BxM is not None:
-            check_ids(positions_BxM, "position", "the row: its length", tokens_BxS.shape[1])
-            # A negative position would count from the end; outside, it is NaN like any other.
-            places_BxM = jnp.where(positions_BxM < 0, tokens_BxS.shape[1], positions_BxM)
-            places_BxM = constrain(places_BxM, "batch", None)
+            check_ids(positions_BxM, "position", "the sequence: its length", tokens_BxS.shape[1])
+            # A negative position would count from the end; outside the sequence it gives NaN.
+            index_BxM = jnp.where(positions_BxM < 0, tokens_BxS.shape[1], positions_BxM)
+            index_BxM = constrain(index_BxM, "batch", None)
             hidden = jnp.take_along_axis(
-                hidden, places_BxM[..., None], axis=1, mode="fill", fill_value=jnp.nan
+                hidden, index_BxM[..., None], axis=1, mode="fill", fill_value=jnp.nan
             )
             hidden = constrain(hidden, "batch", None, None)
         logits = self.masked_word_head(hidden, self.encoder.word_embedding[...])

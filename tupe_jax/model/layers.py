@@ -30,9 +30,9 @@ def ones(key: jax.Array, shape: Sequence[int]) -> jax.Array:
 
 @dataclass(frozen=True)
 class Weight:
-    """A learnable float32 array before it exists: shape, logical name of each axis, start.
+    """The declaration of a learnable float32 array: shape, logical axis names, initial values.
 
-    The names (`embed`, `heads`, ...) are all that sharding needs to know about the model.
+    Sharding needs only these names (`embed`, `heads`, ...) of a model.
     """
 
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Weight:
     init: Initializer = normal
 
     def create(self, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
-        # Not flax's own `sharding` metadata: that would want a mesh as soon as the array is made.
+        # Not flax's own `sharding` metadata: that needs a mesh as soon as the array is created.
         return nnx.Param(self.init(rngs.params(), self.shape), axes=self.axes)
 
 
@@ -131,17 +131,17 @@ ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Zero a share `rate` of x [rows, ..., features] and scale the rest; no key: x unchanged.
+    """Zero a fraction `rate` of x [batch, ..., features] and scale the rest; no key: x unchanged.
 
-    Which ones is a function of their places, as in attention: nothing random is drawn or stored.
+    The mask is a function of the key and of the indices, as in attention: it is never stored.
     """
     if key is None or rate == 0:
         return x
-    row, *between, feature = jnp.ogrid[tuple(slice(size) for size in x.shape)]
-    place = jnp.uint32(0)
+    sequence, *between, feature = jnp.ogrid[tuple(slice(size) for size in x.shape)]
+    position = jnp.uint32(0)
     for size, index in zip(x.shape[1:-1], between, strict=True):
-        place = place * size + index
-    kept = is_kept(jax.random.bits(key), row, 0, place, feature, rate=rate)
+        position = position * size + index
+    kept = is_kept(jax.random.bits(key), sequence, 0, position, feature, rate=rate)
     return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
 
 

@@ -18,14 +18,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SHOWN_POSITIONS = 32
-"""As many as can be told apart in a picture."""
+"""As many as can be distinguished in a plot."""
 
 
 def full_precision(measure: Callable[P, R]) -> Callable[P, R]:
-    """Let all products of float32 matrices in a function be float32 products.
+    """Compute all products of float32 matrices in a function in float32.
 
     By default JAX multiplies them in bfloat16 on TPUs and in TF32 on recent GPUs. Numbers that
-    should be equal then differ by more than what is measured.
+    should be equal would then differ by more than the effect that is measured.
     """
 
     @functools.wraps(measure)
@@ -38,21 +38,21 @@ def full_precision(measure: Callable[P, R]) -> Callable[P, R]:
 
 @full_precision
 @nnx.jit(static_argnames="length")
-def identical_words_LxHxSxS(encoder: Encoder, words_W: jax.Array, length: int) -> jax.Array:
-    """Attention in rows of one repeated word, the mean over the words; float32.
+def identical_tokens_LxHxSxS(encoder: Encoder, tokens_N: jax.Array, length: int) -> jax.Array:
+    """Attention in sequences of one repeated token, the mean over the tokens; float32.
 
-    Identical words tell positions apart by nothing but the encoding. If all of it is bias, the
-    layers keep the words identical, and this is the softmax of the bias in every layer.
+    Only the encoding distinguishes the positions of identical tokens. If the encoding is a bias,
+    the hidden states stay identical, and this is the softmax of the bias in every layer.
     """
 
-    def add(total: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
-        row_1xS = jnp.full((1, length), word)
-        return total + encoder.attention_weights(row_1xS)[:, 0], None
+    def add(total: jax.Array, token: jax.Array) -> tuple[jax.Array, None]:
+        tokens_1xS = jnp.full((1, length), token)
+        return total + encoder.attention_weights(tokens_1xS)[:, 0], None
 
     config = encoder.config
     nothing = jnp.zeros((config.num_layers, config.num_heads, length, length))
-    # One word at a time: what all words of a base model attend to would be gigabytes.
-    return jax.lax.scan(add, nothing, words_W)[0] / words_W.size
+    # One token at a time: the weights for all tokens of a base model would take gigabytes.
+    return jax.lax.scan(add, nothing, tokens_N)[0] / tokens_N.size
 
 
 @full_precision

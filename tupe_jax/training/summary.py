@@ -17,7 +17,7 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import (
     SHOWN_POSITIONS,
     bias_LxHxSxS,
-    identical_words_LxHxSxS,
+    identical_tokens_LxHxSxS,
 )
 from tupe_jax.tokenizers.sentencepiece import (
     CLS_ID,
@@ -85,7 +85,7 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
     words_W = np.random.default_rng(0).choice(
         np.arange(len(SPECIAL_TOKENS), model.config.vocab_size), PROBING_WORDS
     )
-    mean_LxHxSxS = identical_words_LxHxSxS(model.encoder, jnp.asarray(words_W), length)
+    mean_LxHxSxS = identical_tokens_LxHxSxS(model.encoder, jnp.asarray(words_W), length)
     title = f"attention among identical words, mean of {PROBING_WORDS} words"
     return np.asarray(mean_LxHxSxS, np.float64), title
 

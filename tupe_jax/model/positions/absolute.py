@@ -1,4 +1,4 @@
-"""Absolute positions: what a model may know of the place i of a word."""
+"""Absolute encodings: functions of the position i of a token."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ from tupe_jax.model.positions.encoding import (
 @absolute_encoding("none")
 @relative_encoding("none")
 def none(config: ModelConfig) -> Encoding:
-    """No positions: the encoder sees a bag of words."""
+    """No positions: the encoder sees a bag of tokens."""
     return Encoding()
 
 
 @absolute_encoding("added")
 def added(config: ModelConfig) -> Encoding:
-    """BERT: a learned p_i is added to the word embedding."""
+    """BERT: a learned p_i is added to the token embedding."""
     table = Weight((config.position.max_length, config.word_size), ("positions", "embed"))
     return Encoding(
         weights={"table": table},
@@ -39,8 +39,8 @@ def added(config: ModelConfig) -> Encoding:
 def sinusoidal(config: ModelConfig) -> Encoding:
     """Vaswani et al., 2017: p_i,2m = sin(i / 10000^(2m/D)), p_i,2m+1 = cos of the same.
 
-    They multiply the word embedding by sqrt(D); here p is divided by it, which is the same to the
-    LayerNorm that follows the sum and leaves the word embedding as it is in all other encodings.
+    They multiply the token embedding by sqrt(D); here p is divided by it. The LayerNorm after the
+    sum makes both the same, and the token embedding is that of all other encodings.
     """
 
     def wave(weights: Weights, length: int) -> jax.Array:
@@ -66,7 +66,7 @@ def untied(config: ModelConfig) -> Encoding:
         return q_SxHxd * scale, k_SxHxd
 
     def theta(weights: Weights) -> tuple[jax.Array, jax.Array]:
-        # p_theta_2 is the slot of [CLS] in the table: `reset` overwrites its other uses.
+        # p_theta_2 is the entry of [CLS] in the table: `reset` overwrites its other uses.
         p_theta_2xD = jnp.stack([weights["p_theta_1"], weights["table"][0]])
         q_2xHxd, k_2xHxd = _project_positions(config, weights, p_theta_2xD)
         theta_1, theta_2 = jnp.einsum("nhd,nhd->nh", q_2xHxd, k_2xHxd) * scale
@@ -82,7 +82,7 @@ def untied(config: ModelConfig) -> Encoding:
 
 @absolute_encoding("mixed", dot_products=3)
 def mixed(config: ModelConfig) -> Encoding:
-    """BERT-A^d: word-word, word-position, position-word and position-position terms in each layer.
+    """BERT-A^d: token-token, token-position, position-token and position-position terms per layer.
 
     Their sum is one product: (x_i W^Q + p_i U^Q)(x_j W^K + p_j U^K)^T / sqrt(4d).
     """

@@ -19,9 +19,9 @@ def distances(length: int) -> jax.Array:
 def by_distance_to_pairs(x: jax.Array) -> jax.Array:
     """y[..., i, j] = x[..., i, j - i + S - 1], for x of shape [..., S, 2S - 1].
 
-    Row i has to move i places to the left. Appending one column and reading the flattened
-    matrix in rows one shorter does that for all rows at once, and the gradient is as cheap:
-    a gather here would mean a scatter-add of S x S values on the way back.
+    Row i is shifted to the left by i. Appending one column and reading the flattened matrix in
+    rows one shorter shifts all rows at once, and the gradient is as cheap: a gather here would
+    need a scatter-add of S x S values in the backward pass.
     """
     *batch, length, width = x.shape
     flat = jnp.pad(x, [(0, 0)] * (len(batch) + 1) + [(0, 1)]).reshape(*batch, length * (width + 1))
@@ -39,7 +39,7 @@ def t5_bucket(distance: jax.Array, *, num_buckets: int, max_distance: int) -> ja
 
     The lower half of the buckets is for j <= i, the upper for j > i. Within a half the first
     half of the buckets hold one distance each, the others grow logarithmically up to
-    `max_distance`; all that is farther shares the last. Bucket num_buckets / 2 stays empty.
+    `max_distance`; all larger distances share the last. Bucket num_buckets / 2 stays empty.
     """
     half = num_buckets // 2
     exact = half // 2

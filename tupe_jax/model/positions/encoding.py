@@ -1,4 +1,4 @@
-"""A positional encoding as data: what it adds to the encoder, and the registry of all of them."""
+"""A positional encoding as data, what it adds to the encoder, and the registry of encodings."""
 
 import inspect
 import math
@@ -29,11 +29,11 @@ class Encoding:
     layer_weights: Mapping[str, Weight] = field(default_factory=dict)
 
     input: Callable[[Weights, int], jax.Array] | None = None
-    """(weights, S) -> [S, D], added to the word embedding."""
+    """(weights, S) -> [S, D], added to the token embedding."""
 
     bias: Callable[[Weights, int], jax.Array] | None = None
     """(weights, S) -> [H, S, S], added to the scaled logits: any bias. Prefer one of the next two
-    where it is of their form: they need not be made as S x S for long rows."""
+    forms if it fits: long sequences then need no S x S array."""
     position_products: Callable[[Weights, int], tuple[jax.Array, jax.Array]] | None = None
     """(weights, S) -> p_q [S, H, d], p_k: a bias p_q . p_k, the scale of logits in p_q."""
     distance_bias: Callable[[Weights, jax.Array], jax.Array] | None = None
@@ -52,7 +52,7 @@ class Encoding:
     """(once, layer_weights, q [B, S, H, d], k) -> q, k as they enter the dot product."""
     scores: Callable[[Any, Weights, jax.Array, jax.Array], jax.Array] | None = None
     """(once, layer_weights, q, k) -> [B, H, S, S], added to q k^T before the scale; q and k are the
-    words' projections, before any `queries_keys`."""
+    projections of the tokens, before any `queries_keys`."""
 
     longest: int | None = None
     """The longest input it can encode, if it has a table of positions."""
@@ -125,7 +125,7 @@ def _declared_options(name: str, make: Make) -> dict[str, Option]:
 def logit_scale(config: ModelConfig) -> float:
     """1 / sqrt(n d), n the number of dot products summed in a logit.
 
-    The word-word product is one; TUPE adds one (n = 2), DeBERTa two, BERT-A^d three. The sum then
+    The token-token product is one; TUPE adds one (n = 2), DeBERTa two, BERT-A^d three. The sum then
     has the variance that a single product has in BERT.
     """
     added = sum(entry.dot_products for entry in _entries(config))
@@ -133,7 +133,7 @@ def logit_scale(config: ModelConfig) -> float:
 
 
 def encodings(config: ModelConfig) -> dict[str, Encoding]:
-    """The encodings a config asks for, by part of the grid; a contradiction is an error."""
+    """The absolute and the relative encoding of a config; a contradiction is an error."""
     entries = dict(zip(("absolute", "relative"), _entries(config), strict=True))
     _check_options(config, entries)
     chosen = {
@@ -143,7 +143,7 @@ def encodings(config: ModelConfig) -> dict[str, Encoding]:
         return chosen
     if not any(encoding.has_bias for encoding in chosen.values()):
         raise UserError(
-            "position.untie_cls=True cuts [CLS] loose from position biases, but "
+            "position.untie_cls=True unties [CLS] from position biases, but "
             f"position.absolute={config.position.absolute!r} and "
             f"position.relative={config.position.relative!r} have none; set it to False"
         )
@@ -151,13 +151,13 @@ def encodings(config: ModelConfig) -> dict[str, Encoding]:
 
 
 def longest_input(config: ModelConfig) -> float:
-    """Tokens that the model has positions for; infinity if it has no table of them."""
+    """The longest input in tokens; infinity if the model has no table of positions."""
     tables = [e.longest for e in encodings(config).values() if e.longest is not None]
     return min(tables, default=math.inf)
 
 
 def padding_matters(config: ModelConfig) -> bool:
-    """Whether what a row gives depends on its whole length, padding included."""
+    """Whether the output for a sequence depends on its padding."""
     return any(encoding.row_factor for encoding in encodings(config).values())
 
 
@@ -193,7 +193,7 @@ def _options(config: ModelConfig, entry: Entry) -> dict[str, Option]:
 
 
 def _with_theta(encoding: Encoding, config: ModelConfig) -> Encoding:
-    """Give a bias that brings no theta of its own two learnable numbers per head."""
+    """Give a bias without theta two learnable numbers per head."""
     if not encoding.has_bias or encoding.theta:
         return encoding
     theta = Weight((config.num_heads,), ("heads",))

@@ -1,4 +1,4 @@
-"""The chosen encodings at work: weights shared by all layers, weights of one layer, and `reset`."""
+"""The chosen encodings as modules: weights shared by all layers, weights of a layer, `reset`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -49,11 +49,11 @@ class SharedPositions(_Positions):
             if encoding.longest is not None and length > encoding.longest:
                 raise UserError(
                     f"input of {length} tokens is longer than position.max_length="
-                    f"{encoding.longest}; cut the input or train with a longer table"
+                    f"{encoding.longest}; truncate the input or train with a longer table"
                 )
 
     def input_SxD(self, length: int) -> jax.Array | None:
-        """What is added to the word embeddings, if anything."""
+        """The encodings that are added to the token embeddings, if any."""
         return sum_of(e.input(weights, length) for e, weights in self._parts().values() if e.input)
 
     def bias_HxSxS(self, length: int) -> jax.Array | None:
@@ -62,7 +62,7 @@ class SharedPositions(_Positions):
         return _sum_of_biases(shared, length, self.config.position.untie_cls)
 
     def once(self, length: int) -> dict[str, Any]:
-        """What the encodings' in-layer terms need from the shared weights, by part."""
+        """The arrays that terms inside the layers need from the shared weights, by part."""
         return {
             part: encoding.once(weights, length)
             for part, (encoding, weights) in self._parts().items()
@@ -115,9 +115,9 @@ class LayerPositions(_Positions):
 def reset(bias_HxSxS: jax.Array, theta_1_H: jax.Array, theta_2_H: jax.Array) -> jax.Array:
     """TUPE's untied [CLS]: theta_1 where i is [CLS], theta_2 where only j is, else the bias.
 
-    [CLS] is always the first token of a row. theta_1 is the same for a whole row of logits, and
-    softmax ignores that: [CLS] attends by content alone and theta_1 is never trained. It is here
-    because the paper and its released weights have it.
+    [CLS] is always the first token. theta_1 is the same for all logits of a query, and softmax
+    ignores that: [CLS] attends by content alone and theta_1 is never trained. It is here because
+    the paper and its released weights have it.
     """
     is_cls_S = jnp.arange(bias_HxSxS.shape[-1]) == 0
     bias_HxSxS = jnp.where(is_cls_S[None, None, :], theta_2_H[:, None, None], bias_HxSxS)
@@ -127,7 +127,7 @@ def reset(bias_HxSxS: jax.Array, theta_1_H: jax.Array, theta_2_H: jax.Array) -> 
 def _sum_of_biases(
     chosen: Iterable[tuple[Encoding, Weights]], length: int, untie_cls: bool
 ) -> jax.Array | None:
-    """The biases of several encodings as one, [CLS] untied if asked for."""
+    """The sum of the biases of several encodings, with [CLS] untied if `untie_cls`."""
 
     def one_bias(encoding: Encoding, weights: Weights) -> jax.Array | None:
         if encoding.bias:
@@ -175,7 +175,7 @@ def _factored_sum(
 
 
 def sum_of(terms: Iterable[jax.Array]) -> jax.Array | None:
-    """Their sum; of no terms, None."""
+    """The sum of the terms; None if there are none."""
     total: jax.Array | None = None
     for term in terms:
         total = term if total is None else total + term

@@ -1,4 +1,4 @@
-"""Relative positions: what a model may know of the distance j - i of two words."""
+"""Relative encodings: functions of the distance j - i of two tokens."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def t5(config: ModelConfig) -> Encoding:
             f"position.relative_bins={bins} must be a multiple of 4, and a quarter of it less than "
             f"position.max_distance={farthest}"
         )
-    # The released model keeps its theta in two more bins: the one T5 never uses, and one appended.
+    # The released model keeps theta in two further bins: the one T5 never uses, and one appended.
     rows = bins + 1 if config.position.untie_cls else bins
 
     def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
@@ -77,7 +77,7 @@ def attenuated(config: ModelConfig) -> Encoding:
         return jnp.broadcast_to(bias_N, (config.num_heads, distance_N.size))
 
     def row_factor(length: int) -> jax.Array:
-        """1 / sum_j, from running sums: row i meets the distances -i .. S-1-i."""
+        """1 / sum_j, from running sums: query i has the distances -i .. S-1-i."""
         before_N = jnp.cumsum(_gaussian(config, distances(length)))
         before_N = jnp.pad(before_N, (1, 0))
         first_S = length - 1 - jnp.arange(length)
