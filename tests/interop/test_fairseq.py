@@ -255,9 +255,9 @@ def test_wrong_use_of_the_command_is_one_line(tmp_path, capsys):
     assert "has no state dict" in user_error(capsys, tmp_path / "list.pt", out)
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(path.read_bytes()[:1000])
-    assert "damaged.pt is not a PyTorch checkpoint" in user_error(capsys, damaged, out)
+    assert "damaged.pt is not a readable" in user_error(capsys, damaged, out)
     damaged.write_bytes(b"not a checkpoint")
-    assert "it is damaged, or no PyTorch file" in user_error(capsys, damaged, out)
+    assert "is damaged, or not a PyTorch file" in user_error(capsys, damaged, out)
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(b"not a zip file")
     assert "damaged.npz is not a readable .npz" in user_error(capsys, damaged, out)

@@ -1,11 +1,11 @@
-"""Turn texts into vectors.
+"""Compute sentence vectors.
 
   tupe encode runs/quickstart --file=sentences.txt --out=vectors.npy
   tupe encode runs/quickstart "a text" "another" > vectors.jsonl
 
-With --out an array [texts, size] for numpy.load; else one JSON object per line, {"text", "vector"}.
-A vector is the mean of the last hidden states of the words, or with --pooling=cls that of [CLS],
-which is trained only when a model is fine-tuned.
+With --out, writes an array [texts, size] for numpy.load; otherwise prints one JSON object per line,
+{"text", "vector"}. A vector is the mean of the last hidden states of the text's tokens, or with
+--pooling=cls the last hidden state of [CLS], which only fine-tuning trains.
 """
 
 import argparse
@@ -19,17 +19,19 @@ from tupe_jax.utils.errors import UserError, writing_failed
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_and_texts(parser)
     parser.add_argument("--pooling", choices=["mean", "cls"], default="mean", help="default: mean")
-    parser.add_argument("--out", type=Path, help="an .npy file (default: JSON lines are printed)")
+    parser.add_argument("--out", type=Path, help="an .npy file (default: print JSON lines)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
     if arguments.out and arguments.out.suffix != ".npy":
-        raise UserError(f"--out={arguments.out} must end in .npy; JSON lines go to standard output")
+        raise UserError(
+            f"--out={arguments.out} must end in .npy; without --out, JSON lines are printed"
+        )
     if arguments.out and arguments.out.is_dir():
-        raise UserError(f"{arguments.out}: a folder; --out names the .npy file to write")
+        raise UserError(f"--out={arguments.out} is a folder; give the .npy file to write")
     if arguments.out and not arguments.out.parent.is_dir():
-        raise UserError(f"{arguments.out.parent}: no such folder to write the vectors to")
+        raise UserError(f"--out={arguments.out}: no such folder {arguments.out.parent}")
 
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The texts that a command is given: as arguments, in a file, or on standard input."""
+"""Texts as arguments, from a file, or from standard input."""
 
 import argparse
 import io
@@ -11,15 +11,17 @@ from tupe_jax.utils.errors import UserError
 
 def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
+    parser.add_argument("text", nargs="*", default=[], help="default: the lines of standard input")
+    parser.add_argument("--file", type=Path, help="a file with one text per line")
     parser.add_argument(
-        "text", nargs="*", default=[], help="default: one on each line of standard input"
+        "--vocabulary",
+        type=Path,
+        help="for a model folder without one",
     )
-    parser.add_argument("--file", type=Path, help="a file with one text on each line")
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
 
 
 def given_texts(arguments: argparse.Namespace) -> list[str]:
-    """The texts, before a model is loaded for them."""
+    """Read the texts; called before the model is loaded, so that errors come first."""
     if arguments.text and arguments.file:
         raise UserError("give texts as arguments or as --file, not both")
     if arguments.text:
@@ -27,7 +29,7 @@ def given_texts(arguments: argparse.Namespace) -> list[str]:
     if arguments.file is None:
         if sys.stdin.isatty():
             raise UserError("no texts: give them as arguments, as --file, or on standard input")
-        if isinstance(sys.stdin, io.TextIOWrapper):  # whatever the locale says
+        if isinstance(sys.stdin, io.TextIOWrapper):  # whatever the locale is
             sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
         return _lines(sys.stdin, "standard input")
     try:

@@ -1,10 +1,10 @@
-"""Say how likely a model finds each text: its pseudo-log-likelihood in nats.
+"""Score texts by their pseudo-log-likelihood in nats.
 
   tupe score runs/quickstart "the farmer sees the house." "the farmer see the house."
   tupe score runs/quickstart --file=sentences.txt
 
-Each piece is hidden in turn, and the logarithms of the probabilities of the hidden ones are summed:
-the higher, the likelier. Compare texts of about the same length. Prints score, tab, text.
+Each token is masked in turn, and the log-probabilities of the masked tokens are summed: higher is
+more likely. Compare texts of about the same length. Prints score, tab, text.
 """
 
 import argparse
