@@ -189,7 +189,7 @@ def test_an_npz_file(tmp_path):
     assert_same_state(fairseq.to_state_dict(tupe_jax.load(out).module), golden_state())
 
 
-def test_without_a_vocabulary_positions_are_seen_and_weights_go_on(tmp_path, capsys):
+def test_without_a_tokenizer_a_model_is_analysed_and_exported(tmp_path, capsys):
     out, looks, back = (tmp_path / name for name in ("out", "looks", "back"))
     assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0
     card = (out / "README.md").read_text()
@@ -230,7 +230,7 @@ def renamed_scalars(path, module):
 
 @pytest.mark.parametrize("number", [np.float64(0.875), np.float32(0.875), np.int64(3)])
 @pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
-def test_scores_that_are_numpy_numbers_are_read(tmp_path, number, module):
+def test_scores_that_are_numpy_scalars_are_read(tmp_path, number, module):
     """Pearson's correlation is such a number; the module's name is NumPy 1's or NumPy 2's."""
     path = torch_checkpoint(tmp_path / "c.pt", {"val_loss": number, "best": number})
     renamed_scalars(path, module)
