@@ -13,8 +13,12 @@ tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
 
 from ml_collections import ConfigDict
 
-from tupe_jax.config.recipes import recipe
+from tupe_jax.config.loading import recipe
 
 
 def get_config(form: str = "paper") -> ConfigDict:
-    return recipe("alibi", form)
+    config = recipe(form)  # configs/recipes/paper.py, modern.py or tiny.py: every number
+    config.position.absolute = "none"
+    config.position.relative = "alibi"
+    config.position.untie_cls = False
+    return config

@@ -9,24 +9,42 @@ paper   the TUPE paper's recipe: batches of 32, 10 epochs (5 for MNLI, QNLI, QQP
 quick   small models on a CPU, in minutes; dropout as in pre-training.
 """
 
-import dataclasses
-
 from ml_collections import ConfigDict
 
-from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.config.validation import one_of
-from tupe_jax.finetune.config import FinetuneConfig
-
-FORMS = {
-    "paper": FinetuneConfig(),
-    "quick": FinetuneConfig(
-        length=128,
-        epochs=5,
-        dropout=-1.0,
-        optimizer=OptimizerConfig(peak_learning_rate=1e-3, warmup="6%"),
-    ),
-}
 
 
 def get_config(form: str = "paper") -> ConfigDict:
-    return ConfigDict(dataclasses.asdict(FORMS[one_of(form, FORMS, "form")]))
+    config = ConfigDict()
+    config.batch_size = 32
+    config.length = 512  # longest input in tokens, [CLS] included
+    config.epochs = 0  # 0: the paper's number for the task, 10 or 5
+    config.evaluations_per_epoch = 2
+    config.dropout = 0.1  # of hidden states and attention weights; negative: as in pre-training
+    config.from_scratch = False  # True: random weights, the baseline of pre-training
+    config.at_once = 0  # trials in one program; 0: as many as fit into memory
+    config.save_seconds = 60  # between checkpoints
+    config.keep_weights = True  # of each trial's best evaluation
+
+    # The paper's, and the official code's rules; recipes/paper.py explains the names.
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "adam_released"
+    config.optimizer.peak_learning_rate = 3e-5  # of 2e-5, 3e-5, 4e-5 and 5e-5; --learning_rates
+    config.optimizer.warmup = "6%"
+    config.optimizer.schedule = "linear"
+    config.optimizer.decay = "10%"  # used by schedule = "wsd" only
+    config.optimizer.final_fraction = 0.0
+    config.optimizer.warmup_from_zero = True
+    config.optimizer.beta1 = 0.9
+    config.optimizer.beta2 = 0.999
+    config.optimizer.eps = 1e-6
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.clip_norm = 1.0
+
+    if one_of(form, ("paper", "quick"), "form") == "quick":
+        config.length = 128
+        config.epochs = 5
+        config.dropout = -1.0
+        config.optimizer.peak_learning_rate = 1e-3
+        config.optimizer.warmup_from_zero = False
+    return config

@@ -7,8 +7,12 @@ Expected: validation loss 2.5 nats per masked token, where guessing by frequency
 
 from ml_collections import ConfigDict
 
-from tupe_jax.config.recipes import recipe
+from tupe_jax.config.loading import recipe
 
 
 def get_config(form: str = "tiny") -> ConfigDict:
-    return recipe("tupe_r", form)
+    config = recipe(form)  # configs/recipes/tiny.py: every number
+    config.position.absolute = "untied"
+    config.position.relative = "t5"
+    config.position.untie_cls = True
+    return config

@@ -14,8 +14,8 @@ from tests.documents import ROOT, commands_in_sentences, pages, shell_lines, tex
 from tests.notebooks import NOTEBOOKS, code_cells, parameters_cell, read, values_of
 from tupe_jax import cli
 from tupe_jax.ablation.config import ablation_config
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.commands.config import resolve
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.model.positions.encoding import RELATIVE
@@ -24,6 +24,7 @@ PAGES = pages("*.md", "docs/*.md", "launch/*.md")
 COMMANDS = {command.name: command for command in cli.COMMANDS}
 READ_BY = {
     "ablate": ablation_config,
+    "config": resolve,
     "finetune": lambda values: from_mapping(FinetuneConfig, values, "config"),
     "glue": lambda values: from_mapping(GlueConfig, values, "config"),
 }

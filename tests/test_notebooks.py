@@ -16,6 +16,8 @@ from tests.notebooks import (
 )
 from tests.training.conftest import compile_once
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["compile_once"]
 
 SMALL = {

@@ -16,16 +16,16 @@ from tupe_jax import cli
 from tupe_jax.config.loading import load_config
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.finetune.results import trials_of
 from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.tasks import open_task
-from tupe_jax.finetune.trial import trials_of
 from tupe_jax.inference.loading import load
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs
 from tupe_jax.training.monitoring.metrics import read_metrics
 
 __all__ = ["compile_once"]
 # Fine-tuning takes a thousand steps.
-pytestmark = pytest.mark.usefixtures("optimised")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 FILLED = {
     "The old doctors [MASK] tired.": {"are", "were"},

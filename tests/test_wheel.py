@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -49,7 +51,19 @@ def test_the_wheel_is_what_is_imported_and_brings_the_configs(installed):
     file, *configs = run(bin_ / "python", "-c", script, cwd=folder).split()
     assert Path(file).is_relative_to(bin_.parent)
     assert {"quickstart", "tupe_r", "finetune", "glue"} <= set(configs)
-    assert len(configs) == len(list((ROOT / "configs").rglob("*.py")))
+    files = {path for path in (ROOT / "configs").rglob("*.py") if "recipes" not in path.parts}
+    assert len(configs) == len(files)
+
+
+def test_a_config_file_of_ones_own_starts_from_a_recipe(installed):
+    bin_, folder = installed
+    (folder / "mine.py").write_text(
+        "from tupe_jax.config.loading import recipe\n\n\n"
+        "def get_config():\n"
+        "    return recipe('tiny')\n"
+    )
+    printed = run(bin_ / "tupe", "config", "mine.py", "--diff=bert_a:tiny", cwd=folder)
+    assert printed == "mine.py and bert_a:tiny have the same settings\n"
 
 
 def test_the_command_explains_itself(installed):

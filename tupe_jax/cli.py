@@ -14,7 +14,9 @@ from typing import NoReturn
 
 from tupe_jax import __version__
 from tupe_jax.config.validation import did_you_mean
+from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.utils.logging import configure_logging
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
         Command("pretrain", "train a model on text, or go on where a run stopped"),
         Command("finetune", "fine-tune a model on a task, one of GLUE's or your own"),
         Command("glue", "fine-tune on all of GLUE by the paper's protocol, and print its table"),
+        Command("config", "print every setting of a config, or how two configs differ"),
     ),
     "use a model": (
         Command("fill-mask", "put words in place of [MASK]"),
@@ -156,6 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = did_you_mean(argv[0], commands)
         print(f"tupe: no command {argv[0]!r}{near}; `tupe --help` lists them", file=sys.stderr)
         return USER_ERROR_EXIT_CODE
+    configure_logging()
+    skip_absent_tpu()  # before a command imports JAX
     arguments = parse(command, argv[1:])
     try:
         exit_code: int | None = importlib.import_module(command.module).run(arguments)

@@ -18,13 +18,10 @@ tiny   2 layers on the built-in corpus, one seed each.
 paper  base, as in the TUPE paper, with GLUE; 12 pre-trainings.
 """
 
-from dataclasses import replace
-
 from ml_collections import ConfigDict
 
-from tupe_jax.ablation.config import AblationConfig, Variant, study
-from tupe_jax.ablation.presets import paper_study, tiny_study
-from tupe_jax.config.validation import one_of
+from tupe_jax.ablation.config import Variant
+from tupe_jax.config.loading import recipe
 
 DECAYS = (0.02, 0.1, 0.5, 2.0)
 ASYMMETRIES = (1, 4, 16)
@@ -44,9 +41,9 @@ VARIANTS = tuple(
     for factor in ASYMMETRIES
 )
 
-FORMS = {"tiny": tiny_study, "paper": paper_study}
-
 
 def get_config(form: str = "tiny") -> ConfigDict:
-    config: AblationConfig = FORMS[one_of(form, FORMS, "form")](VARIANTS)
-    return study(replace(config, seeds=config.seeds[:1]))
+    config = recipe(f"studies/{form}")  # configs/recipes/studies/<form>.py: every number
+    config.variants = VARIANTS
+    config.seeds = config.seeds[:1]
+    return config

@@ -20,9 +20,8 @@ paper      the paper's models and protocol on GLUE; six pre-trainings of base, e
 
 from ml_collections import ConfigDict
 
-from tupe_jax.ablation.config import Variant, study
-from tupe_jax.ablation.presets import paper_study, real_text_study, tiny_study
-from tupe_jax.config.validation import one_of
+from tupe_jax.ablation.config import Variant
+from tupe_jax.config.loading import recipe
 
 VARIANTS = (
     Variant("BERT-A", "bert_a"),
@@ -33,8 +32,8 @@ VARIANTS = (
     Variant("TUPE-R", "tupe_r"),
 )
 
-FORMS = {"tiny": tiny_study, "real_text": real_text_study, "paper": paper_study}
-
 
 def get_config(form: str = "tiny") -> ConfigDict:
-    return study(FORMS[one_of(form, FORMS, "form")](VARIANTS))
+    config = recipe(f"studies/{form}")  # configs/recipes/studies/<form>.py: every number
+    config.variants = VARIANTS
+    return config

@@ -9,15 +9,14 @@ paper  base, as in the TUPE paper, with GLUE; 17 pre-trainings.
 
 from ml_collections import ConfigDict
 
-from tupe_jax.ablation.config import Variant, study
-from tupe_jax.ablation.presets import paper_study, tiny_study
+from tupe_jax.ablation.config import Variant
+from tupe_jax.config.loading import recipe
 from tupe_jax.config.schema import POSITION_VARIANTS
-from tupe_jax.config.validation import one_of
 
 VARIANTS = tuple(Variant(name, name) for name in POSITION_VARIANTS)
 
-FORMS = {"tiny": tiny_study, "paper": paper_study}
-
 
 def get_config(form: str = "tiny") -> ConfigDict:
-    return study(FORMS[one_of(form, FORMS, "form")](VARIANTS))
+    config = recipe(f"studies/{form}")  # configs/recipes/studies/<form>.py: every number
+    config.variants = VARIANTS
+    return config

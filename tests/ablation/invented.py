@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from tupe_jax.ablation.collect import Collected, run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
+from tupe_jax.ablation.results import (
+    PairScore,
+    ProbeScore,
+    RunRecord,
+    StudyResults,
+    TaskScore,
+    run_settings,
+)
 from tupe_jax.ablation.work_plan import RunKey, plan
-from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import EvalConfig
 from tupe_jax.lab.head_kinds import kinds_of
 from tupe_jax.lab.intervals import bootstrap, wilson
@@ -39,7 +45,7 @@ def study_config(
     pairs: int = 100,
     length: int = 12,
 ) -> AblationConfig:
-    pretrain = from_config_dict(recipe("bert_a", "tiny"))
+    pretrain = from_config_dict(load_config("bert_a:tiny"))
     return AblationConfig(
         tuple(variants),
         seeds=tuple(seeds),
@@ -54,7 +60,7 @@ def study_config(
 
 def collected_of(
     config: AblationConfig, *, missing: int = 0, diverged: Sequence[tuple[str, int]] = ()
-) -> Collected:
+) -> StudyResults:
     """All runs of a study but the last `missing`; later variants are better."""
     units = plan(config)
     there = units[: len(units) - missing]
@@ -70,7 +76,7 @@ def collected_of(
             runs[unit.variant][unit.seed] = replace(record, diverged=True, measures={})
         else:
             runs[unit.variant][unit.seed] = record
-    return Collected(config, runs, tuning, tuple(units[len(units) - missing :]))
+    return StudyResults(config, runs, tuning, tuple(units[len(units) - missing :]))
 
 
 def record_of(config: AblationConfig, key: RunKey) -> RunRecord:

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tupe_jax.ablation.collect import run_settings
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, MeasureConfig, Variant
-from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord, TaskScore
-from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.ablation.results import PairScore, ProbeScore, RunRecord, TaskScore, run_settings
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import CheckpointConfig, DataConfig, EvalConfig, TrainConfig
 from tupe_jax.finetune.config import FinetuneConfig
 
@@ -18,7 +17,7 @@ def small_study(
     names=("bert_a", "tupe_a"), *, seeds=(0, 1), learning_rates=(1e-3, 1e-2), **settings
 ):
     """A study of one layer, 16 wide, on the built-in corpus."""
-    pretrain = from_config_dict(recipe("bert_a", "tiny"))
+    pretrain = from_config_dict(load_config("bert_a:tiny"))
     model = replace(
         pretrain.model, vocab_size=PIECES, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32
     )

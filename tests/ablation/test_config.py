@@ -71,12 +71,12 @@ def test_a_study_may_do_without_fine_tuning():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Variant("a/b", "bert_a"), "variant 'a/b': its name is also a folder's"),
+        (lambda: Variant("a/b", "bert_a"), "variant 'a/b'"),
         (lambda: Variant("a", "bert_b"), "unknown encoding of variant a 'bert_b' .did you mean"),
-        (lambda: Variant("a", "bert_a", {"seed": 3}), "variant a sets seed, which is the same"),
+        (lambda: Variant("a", "bert_a", {"seed": 3}), "variant a sets seed"),
         (
             lambda: replace(CONFIG, variants=(Variant("a", "bert_a", {"position.decay": 1.0}),)),
-            "variant a: there is no setting 'position.decay'",
+            "variant a: .* 'position.decay'",
         ),
         (
             lambda: replace(CONFIG, variants=(Variant("a", "bert_a", {"model.num_heads": 3}),)),
@@ -84,15 +84,15 @@ def test_a_study_may_do_without_fine_tuning():
         ),
         (
             lambda: small_study(["bert_a", "bert_a"]),
-            "variants=bert_a,bert_a names one twice",
+            "variants=bert_a,bert_a ",
         ),
         (lambda: small_study(seeds=()), "config.seeds is empty"),
         (lambda: small_study(seeds=(0, -1)), "config.seed=-1 must be between"),
         (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate 2.0 must be between"),
-        (lambda: small_study(learning_rates=(1e-3, 1e-3)), "learning_rates=.* names one twice"),
+        (lambda: small_study(learning_rates=(1e-3, 1e-3)), "learning_rates=0.001,0.001 "),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=16)),
-            "measure.length=16 positions .* pretrain.data.length=16",
+            "measure.length=16 .*pretrain.data.length=16",
         ),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_task="builtin_nli")),
@@ -103,21 +103,21 @@ def test_a_study_may_do_without_fine_tuning():
             lambda: replace(
                 CONFIG, downstream=replace(CONFIG.downstream, finetune=FinetuneConfig(length=513))
             ),
-            "finetune.length=513 is more than position.max_length=512 of variant bert_a",
+            "finetune.length=513 .*position.max_length=512 of variant bert_a",
         ),
         (
             lambda: replace(
                 CONFIG, variants=(Variant("a", "bert_a", {"position.max_length": 15}),)
             ),
-            "finetune.length=16 is more than position.max_length=15 of variant a",
+            "finetune.length=16 .*position.max_length=15 of variant a",
         ),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, words=299)),
-            "measure.words=299 is more than the 29. that pretrain.model.vocab_size=300 has",
+            "measure.words=299 .* 29. .*pretrain.model.vocab_size=300",
         ),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_file="snli.jsonl")),
-            "probe_file='snli.jsonl' is of no use without measure.probe_task",
+            "probe_file='snli.jsonl' .*measure.probe_task",
         ),
         (
             lambda: replace(
@@ -126,10 +126,10 @@ def test_a_study_may_do_without_fine_tuning():
                     CONFIG.pretrain, data=replace(CONFIG.pretrain.data, reader="live")
                 ),
             ),
-            "pretrain.data.reader='live': runs of a study read rows that are made once",
+            "pretrain.data.reader='live'",
         ),
     ],
 )
-def test_a_wrong_study_is_told_in_one_line(make, message):
+def test_a_wrong_study_is_a_one_line_error(make, message):
     with pytest.raises(UserError, match=message):
         make()

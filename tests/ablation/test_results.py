@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from tests.ablation.studies import record_of, small_study
-from tupe_jax.ablation.record import MATRICES_FILE, RECORD_FILE, read_record, write_record
+from tupe_jax.ablation import results
+from tupe_jax.ablation.results import (
+    MATRICES_FILE,
+    RECORD_FILE,
+    StudyRecords,
+    digests,
+    read_record,
+    write_record,
+)
 from tupe_jax.ablation.work_plan import RunKey
+from tupe_jax.finetune.tasks import open_task
+from tupe_jax.lab.nli_pairs import builtin_pairs
 from tupe_jax.utils.errors import UserError
 
 CONFIG = small_study()
@@ -80,3 +90,46 @@ def test_a_damaged_record_is_named(tmp_path, damage):
     damage(tmp_path)
     with pytest.raises(UserError, match=r"record\.json is damaged .* remove it to measure again"):
         read_record(tmp_path)
+
+
+def test_one_word_of_one_example_is_another_data_set():
+    task = open_task("builtin_cola", train_examples=4, dev_examples=4)
+    pairs = builtin_pairs("test", 2)
+    before = digests({"cola": task}, pairs)
+    assert before == digests({"cola": replace(task)}, list(pairs))
+    changed = replace(task.train[2], sentence1=f"{task.train[2].sentence1} Indeed.")
+    after = digests({"cola": replace(task, train=[*task.train[:2], changed, task.train[3]])}, pairs)
+    assert after["probes"] == before["probes"]
+    assert after["cola"] != before["cola"]
+    assert digests({}, pairs[:1]) != {"probes": before["probes"]}
+    assert digests({}, []) == {}
+
+
+def test_digests_are_those_of_existing_records():
+    """A study resumes only if its records have the digests of the examples on disk."""
+    tasks = {
+        name: open_task(name, train_examples=4, dev_examples=4)
+        for name in ("builtin_cola", "builtin_nli")
+    }
+    assert digests(tasks, builtin_pairs("test", 2)) == {
+        "builtin_cola": "77dc86c7811ae7fa",
+        "builtin_nli": "448e533a357784af",
+        "probes": "1db77d1468792e78",
+    }
+
+
+def test_a_record_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        results, "read_record", lambda folder: read.append(folder) or read_record(folder)
+    )
+    records, folder = StudyRecords(CONFIG, tmp_path), tmp_path / KEY.folder
+    assert records.read(KEY) is None
+    folder.mkdir(parents=True)
+    write_record(record_of(CONFIG, KEY, is_tuning=True), folder)
+    assert not records.read(KEY).is_measured
+    assert records.read(KEY) is records.read(KEY)
+    assert read == [folder]
+    write_record(record_of(CONFIG, KEY), folder)
+    assert records.read(KEY).is_measured
+    assert read == [folder, folder]

@@ -9,20 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.ablation.studies import record_of, small_study
-from tupe_jax.ablation import run_one as perform
-from tupe_jax.ablation import shared_data
-from tupe_jax.ablation.collect import collect
-from tupe_jax.ablation.judged_on import digests
-from tupe_jax.ablation.record import write_record
+from tupe_jax.ablation import run_one
+from tupe_jax.ablation.results import StudyRecords, write_record
 from tupe_jax.ablation.scheduler import begin, run_shard
 from tupe_jax.ablation.table import markdown
-from tupe_jax.ablation.work_plan import EVERYTHING, RunKey, Unit
-from tupe_jax.finetune.glue.protocol import Shard
-from tupe_jax.finetune.tasks import open_task
-from tupe_jax.lab.nli_pairs import builtin_pairs
+from tupe_jax.ablation.work_plan import RunKey, Unit
+from tupe_jax.run.shard import ALL_WORK, WorkShard
 from tupe_jax.training.loop import DivergedError
 from tupe_jax.utils.errors import RetryError, UserError
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 LOSSES = {
     ("bert_a", 1e-3): 3.5,
@@ -57,14 +52,18 @@ class Lab:
         loss = LOSSES[key.variant, key.learning_rate] + key.seed
         return record_of(self.config, key, loss=loss, is_tuning=is_tuning)
 
-    def run(self, shard=EVERYTHING, stop=None):
+    def run(self, shard=ALL_WORK, stop=None):
         begin(self.config, self.workdir)
         return run_shard(
-            self.config, self.workdir, shard, lambda: self.perform, stop or Stop(), lambda: None
+            StudyRecords(self.config, self.workdir),
+            shard,
+            lambda: self.perform,
+            stop or Stop(),
+            lambda: None,
         )
 
     def table(self):
-        return markdown(collect(self.config, self.workdir))
+        return markdown(StudyRecords(self.config, self.workdir).collect())
 
 
 def test_the_rate_with_the_best_final_loss_is_used_for_all_seeds(tmp_path):
@@ -77,7 +76,7 @@ def test_the_rate_with_the_best_final_loss_is_used_for_all_seeds(tmp_path):
         RunKey("bert_a", 1, 1e-3),
         RunKey("tupe_a", 1, 1e-2),
     ]
-    found = collect(lab.config, tmp_path)
+    found = StudyRecords(lab.config, tmp_path).collect()
     assert not found.missing
     assert found.tuning["tupe_a"][1e-3].final_loss == 3.0
     assert [record.learning_rate for record in found.runs["tupe_a"].values()] == [1e-2, 1e-2]
@@ -121,7 +120,7 @@ def test_shards_in_one_folder_make_the_table_of_one_machine(tmp_path):
     (tmp_path / "shared").mkdir()
     whole.run()
     for i, lab in enumerate(shards):
-        assert lab.run(Shard(i, 2))
+        assert lab.run(WorkShard(i, 2))
     assert set(shards[0].done + shards[1].done) == set(whole.done)
     assert not set(shards[0].done) & set(shards[1].done)
     assert shards[0].table() == whole.table()
@@ -131,22 +130,22 @@ def test_a_shard_says_what_it_waits_for(tmp_path):
     config = small_study(["bert_a"], seeds=(0, 1, 2))
     first, second = (Lab(config, tmp_path) for _ in range(2))
     with pytest.raises(RetryError) as error:
-        second.run(Shard(1, 2))
-    assert "have finished bert_a, seed 0, learning rate 0.001: run those" in str(error.value)
+        second.run(WorkShard(1, 2))
+    assert "not finished: bert_a, seed 0, learning rate 0.001." in str(error.value)
     assert "0.01" not in str(error.value)  # that one is done
-    assert first.run(Shard(0, 2))
-    assert second.run(Shard(1, 2))
-    assert not collect(config, tmp_path).missing
+    assert first.run(WorkShard(0, 2))
+    assert second.run(WorkShard(1, 2))
+    assert not StudyRecords(config, tmp_path).collect().missing
 
 
 def test_what_is_missing_is_told(tmp_path):
     lab = Lab(small_study(), tmp_path, killed_after=6)
     with pytest.raises(KilledError):
         lab.run()
-    found = collect(lab.config, tmp_path)
+    found = StudyRecords(lab.config, tmp_path).collect()
     assert found.missing == (Unit("bert_a", 1), Unit("tupe_a", 1))
     assert "| 1* |" in markdown(found)
-    assert "Runs still to come: 2" in markdown(found)
+    assert "Unfinished runs: 2" in markdown(found)
 
 
 def test_more_seeds_and_variants_may_come_later(tmp_path):
@@ -154,7 +153,7 @@ def test_more_seeds_and_variants_may_come_later(tmp_path):
     more = Lab(small_study(["bert_a", "tupe_a"], seeds=(0, 1)), tmp_path)
     assert more.run()
     assert RunKey("bert_a", 0, 1e-3) not in [key for key, _ in more.done]
-    assert not collect(more.config, tmp_path).missing
+    assert not StudyRecords(more.config, tmp_path).collect().missing
 
 
 def with_steps(config, steps):
@@ -182,7 +181,7 @@ def test_a_variant_that_changed_since_its_run_is_refused_by_name(tmp_path):
     Lab(small_study(["bert_a"]), tmp_path).run()
     config = small_study(["bert_a"])
     variant = replace(config.variants[0], settings={"model.num_layers": 2})
-    with pytest.raises(UserError, match=r"record.json does not fit: .*num_layers was 1, now 2"):
+    with pytest.raises(UserError, match=r"record\.json .*num_layers was 1, now 2"):
         Lab(replace(config, variants=(variant,)), tmp_path).run()
 
 
@@ -191,8 +190,8 @@ def test_a_record_in_the_wrong_place_is_named(tmp_path):
     lab.run()
     moved = RunKey("bert_a", 1, 1e-3)
     write_record(record_of(lab.config, RunKey("tupe_a", 1, 1e-2)), tmp_path / moved.folder)
-    with pytest.raises(UserError, match=r"seed1-lr0.001/record.json is of tupe_a, seed 1"):
-        collect(lab.config, tmp_path)
+    with pytest.raises(UserError, match=r"seed1-lr0\.001/record\.json .*tupe_a, seed 1"):
+        StudyRecords(lab.config, tmp_path).collect()
 
 
 def test_a_record_of_other_text_is_named(tmp_path):
@@ -200,40 +199,25 @@ def test_a_record_of_other_text_is_named(tmp_path):
     lab.run()
     key = RunKey("bert_a", 1, 1e-3)
     write_record(record_of(lab.config, key, data="another"), tmp_path / key.folder)
-    with pytest.raises(UserError, match=r"bert_a/seed1-lr0.001 was trained on other text"):
-        collect(lab.config, tmp_path)
+    with pytest.raises(UserError, match=r"bert_a/seed1-lr0\.001 was trained on"):
+        StudyRecords(lab.config, tmp_path).collect()
 
 
-def test_a_record_that_was_judged_on_other_examples_is_named(tmp_path):
+def test_a_record_that_was_evaluated_on_other_examples_is_named(tmp_path):
     lab = Lab(small_study(), tmp_path)
     lab.run()
     key = RunKey("bert_a", 1, 1e-3)
     other = {"builtin_sst": "another"}
     write_record(record_of(lab.config, key, judged_on=other), tmp_path / key.folder)
-    with pytest.raises(
-        UserError, match=r"seed1-lr0.001 was judged on other examples of builtin_sst than those of"
-    ):
-        collect(lab.config, tmp_path)
-
-
-def test_one_word_of_one_example_is_another_data_set():
-    task = open_task("builtin_cola", train_examples=4, dev_examples=4)
-    pairs = builtin_pairs("test", 2)
-    before = digests({"cola": task}, pairs)
-    assert before == digests({"cola": replace(task)}, list(pairs))
-    changed = replace(task.train[2], sentence1=f"{task.train[2].sentence1} Indeed.")
-    after = digests({"cola": replace(task, train=[*task.train[:2], changed, task.train[3]])}, pairs)
-    assert after["probes"] == before["probes"]
-    assert after["cola"] != before["cola"]
-    assert digests({}, pairs[:1]) != {"probes": before["probes"]}
-    assert digests({}, []) == {}
+    with pytest.raises(UserError, match=r"seed1-lr0\.001 .* builtin_sst .*seed0-lr0\.001"):
+        StudyRecords(lab.config, tmp_path).collect()
 
 
 def data_in(workdir):
     (workdir / "vocabulary.model").write_bytes(b"pieces")
     (workdir / "rows").mkdir()
     (workdir / "rows/index.json").write_text("{}")
-    return shared_data.SharedData(workdir / "vocabulary.model", workdir / "rows")
+    return run_one.SharedData(workdir / "vocabulary.model", workdir / "rows")
 
 
 def test_records_of_other_text_are_named_before_any_training(tmp_path, monkeypatch):
@@ -241,31 +225,33 @@ def test_records_of_other_text_are_named_before_any_training(tmp_path, monkeypat
     with pytest.raises(KilledError):
         lab.run()
     data = data_in(tmp_path)
-    monkeypatch.setattr(perform, "make_shared_data", lambda config, workdir: data)
-    with pytest.raises(
-        UserError, match=r"seed0-lr0.001 was trained on other text .* than .*/rows;"
-    ):
-        perform.open_study(lab.config, tmp_path, Stop())
-    monkeypatch.setattr(shared_data.SharedData, "digest", lambda data: "the same")
-    perform.open_study(lab.config, tmp_path, Stop())
+    monkeypatch.setattr(run_one, "make_shared_data", lambda config, workdir: data)
+    with pytest.raises(UserError, match=r"seed0-lr0\.001 was trained on .* than .*/rows;"):
+        run_one.open_study(StudyRecords(lab.config, tmp_path), Stop())
+    monkeypatch.setattr(run_one.SharedData, "digest", lambda data: "the same")
+    run_one.open_study(StudyRecords(lab.config, tmp_path), Stop())
 
 
-def performer_in(workdir):
-    return perform.Performer(
-        small_study(), workdir, data_in(workdir), tasks={}, pairs=(), stop=Stop()
+def runner_in(workdir):
+    return run_one.StudyRunner(
+        StudyRecords(small_study(), workdir),
+        data_in(workdir),
+        tasks={},
+        pairs=(),
+        stop=Stop(),
     )
 
 
 def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(perform.Performer, "_pretrain", lambda self, key: None)
+    monkeypatch.setattr(run_one.StudyRunner, "_pretrain", lambda self, key: None)
     key = RunKey("bert_a", 0, 1e-3)
-    performer = performer_in(tmp_path)
-    assert performer(key, is_tuning=True) is None
+    runner = runner_in(tmp_path)
+    assert runner(key, is_tuning=True) is None
     with (
-        exclusive_lock(tmp_path / key.folder / perform.LOCK_FILE),
-        pytest.raises(UserError, match=r"another process does this run: .*bert_a/seed0-lr0\.001"),
+        exclusive_lock(tmp_path / key.folder / run_one.LOCK_FILE),
+        pytest.raises(UserError, match=r"bert_a/seed0-lr0\.001: another process"),
     ):
-        performer(key, is_tuning=True)
+        runner(key, is_tuning=True)
 
 
 def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch):
@@ -273,8 +259,8 @@ def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch)
         (folder / "metrics.jsonl").write_text('{"step": 2, "valid_loss": 5.5}\n')
         raise DivergedError("loss was not finite")
 
-    monkeypatch.setattr(perform, "pretrain", diverge)
-    record = performer_in(tmp_path)(RunKey("bert_a", 0, 1e-3), is_tuning=False)
+    monkeypatch.setattr(run_one, "pretrain", diverge)
+    record = runner_in(tmp_path)(RunKey("bert_a", 0, 1e-3), is_tuning=False)
     assert (record.diverged, record.validation) == (True, ((2, 5.5),))
     assert record.final_loss == math.inf
     assert not record.is_measured
@@ -283,7 +269,7 @@ def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch)
 def test_shards_that_begin_together_make_the_data_once_after_the_other(tmp_path, monkeypatch):
     at_work, most = 0, 0
 
-    def make_corpus(config, workdir, saved, say):
+    def make_dataset(config, workdir, saved):
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)
@@ -291,11 +277,10 @@ def test_shards_that_begin_together_make_the_data_once_after_the_other(tmp_path,
         at_work -= 1
         return Path("vocabulary.model")
 
-    monkeypatch.setattr(shared_data, "make_corpus", make_corpus)
+    monkeypatch.setattr(run_one, "make_dataset", make_dataset)
     config = small_study().pretrain
     shards = [
-        threading.Thread(target=shared_data.make_shared_data, args=(config, tmp_path))
-        for _ in range(3)
+        threading.Thread(target=run_one.make_shared_data, args=(config, tmp_path)) for _ in range(3)
     ]
     for shard in shards:
         shard.start()

@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 
 from tests.ablation.studies import record_of, small_study
-from tupe_jax.ablation.collect import Collected
-from tupe_jax.ablation.record import TaskScore
+from tupe_jax.ablation.results import StudyResults, TaskScore
 from tupe_jax.ablation.table import csv_table, markdown
 from tupe_jax.ablation.work_plan import RunKey
 
@@ -18,7 +17,7 @@ def record(variant, seed, rate=1e-3, **changes):
     return record_of(CONFIG, RunKey(variant, seed, rate), **changes)
 
 
-COLLECTED = Collected(
+COLLECTED = StudyResults(
     CONFIG,
     runs={
         "bert_a": {0: record("bert_a", 0, loss=3.0), 1: record("bert_a", 1, loss=4.0)},
@@ -127,7 +126,7 @@ def test_the_tuning_is_shown_with_what_was_chosen_and_whether_at_the_edge():
     table = markdown(COLLECTED)
     assert "| bert_a | **3.000** | 5.000 |" in table
     assert "| tupe_a | inf | - |" in table
-    assert "Best at the edge of what was tried: bert_a (0.001)." in table
+    assert "at the edge of the grid: bert_a (0.001)." in table
 
 
 def test_the_csv_has_every_number_of_every_run():

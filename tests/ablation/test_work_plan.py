@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.ablation.studies import small_study
 from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.config.schema import POSITION_VARIANTS
-from tupe_jax.finetune.glue.protocol import Shard
+from tupe_jax.run.shard import WorkShard
 
 
 @functools.cache
@@ -27,7 +27,7 @@ studies = st.builds(study_of, st.integers(1, 6), st.integers(1, 3), st.integers(
 
 @given(studies, st.integers(1, 14))
 def test_every_unit_belongs_to_one_shard(config, shards):
-    dealt = [unit for i in range(shards) for unit in plan(config, Shard(i, shards))]
+    dealt = [unit for i in range(shards) for unit in plan(config, WorkShard(i, shards))]
     assert Counter(dealt) == Counter(plan(config))
     assert len(set(dealt)) == len(dealt)
 
@@ -50,7 +50,7 @@ def test_no_shard_waits_for_another_while_there_are_variants_enough(config, shar
     shards = min(shards, len(config.variants))
     loads = []
     for i in range(shards):
-        units = plan(config, Shard(i, shards))
+        units = plan(config, WorkShard(i, shards))
         tuned = {unit.variant for unit in units if unit.is_tuning}
         finished = {unit.variant for unit in units if not unit.is_tuning}
         assert tuned == (finished if len(config.learning_rates) > 1 else set())
@@ -60,7 +60,7 @@ def test_no_shard_waits_for_another_while_there_are_variants_enough(config, shar
 
 @given(studies, st.integers(1, 14))
 def test_more_shards_than_variants_share_evenly(config, shards):
-    loads = [len(plan(config, Shard(i, shards))) for i in range(shards)]
+    loads = [len(plan(config, WorkShard(i, shards))) for i in range(shards)]
     per_variant = len(plan(config)) // len(config.variants)
     if shards > len(config.variants):
         assert max(loads) <= -(-per_variant // (shards // len(config.variants)))

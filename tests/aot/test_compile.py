@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from tupe_jax.aot import compile as for_target
-from tupe_jax.aot.compiled import Compiled
+from tupe_jax.aot import compile as aot
+from tupe_jax.aot.compile import CompiledStep
 from tupe_jax.aot.report import as_json, as_text
 from tupe_jax.aot.targets import parse_target
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.sharding_rules import MESH_AXES
 
@@ -30,14 +29,16 @@ def asked(monkeypatch):
     """The (policy, rows) that were compiled."""
     compiled = []
 
-    def ask(config, target, mesh):
-        remat, rows = config.model.remat, for_target.rows_per_device(config, mesh)
+    def compile_for(config, target, mesh):
+        remat, rows = config.model.remat, aot.batch_per_device(config, mesh)
         compiled.append((remat, rows))
         needed = int((1.25 + GIB_PER_ROW[remat] * rows) * GIB)
         collectives = [] if needed <= target.chip.memory else None
-        return for_target.Answer(config, target, mesh, Compiled({"all": needed}, collectives, 1.0))
+        return aot.CompileResult(
+            config, target, mesh, CompiledStep({"all": needed}, collectives, 1.0)
+        )
 
-    monkeypatch.setattr(for_target, "ask", ask)
+    monkeypatch.setattr(aot, "compile_for", compile_for)
     return compiled
 
 
@@ -59,21 +60,21 @@ def config(rows, *overrides):
     ],
 )
 def test_the_cheapest_policy_for_the_batch_then_the_largest_batch(asked, mesh, rows, remat, most):
-    chosen = for_target.fit(config(rows), TARGET, mesh, say=lambda answer: None)
+    chosen = aot.fit(config(rows), TARGET, mesh)
     assert chosen.fits
-    assert (chosen.config.model.remat, chosen.rows_per_device) == (remat, most)
+    assert (chosen.config.model.remat, chosen.batch_per_device) == (remat, most)
     assert len(asked) == len(set(asked)) <= 8
 
 
 def test_nothing_known_is_compiled_again(asked, mesh):
-    known = for_target.ask(config(100), TARGET, mesh)
-    for_target.fit(config(100), TARGET, mesh, say=lambda answer: None, known=known)
+    known = aot.compile_for(config(100), TARGET, mesh)
+    aot.fit(config(100), TARGET, mesh, known=known)
     assert asked.count(("none", 100)) == 1
 
 
 def test_the_advice_can_be_pasted(asked, mesh):
-    known = for_target.ask(config(288), TARGET, mesh)
-    chosen = for_target.fit(config(288), TARGET, mesh, say=lambda answer: None, known=known)
+    known = aot.compile_for(config(288), TARGET, mesh)
+    chosen = aot.fit(config(288), TARGET, mesh, known=known)
     page = as_text(known, chosen, peak_share=0.4)
     missing = int((1.25 + 0.6 * 288) * GIB) - int(15.75 * GIB)
     assert f"does not fit, by {missing:,} bytes" in page

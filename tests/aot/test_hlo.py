@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.training.runs import ROOT
-from tupe_jax.aot.collectives import Collective
-from tupe_jax.aot.hlo import replica_groups
+from tupe_jax.aot.hlo import Collective, replica_groups
 from tupe_jax.distributed.hardware import CHIPS
 
 # On eight CPU devices as two slices of four: a mesh of 2 x 4.
@@ -22,7 +21,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 
-from tupe_jax.aot.collectives import read_collectives
+from tupe_jax.aot.hlo import read_collectives
 
 mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("slice", "data"))
 x = np.zeros((8, 1024), np.float32)  # 4 KiB on each device

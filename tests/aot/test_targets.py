@@ -2,8 +2,7 @@
 
 import pytest
 
-from tupe_jax.aot.gpu_description import GPUS, target_config
-from tupe_jax.aot.targets import parse_target
+from tupe_jax.aot.targets import GPUS, gpu_target_config, parse_target
 from tupe_jax.distributed.hardware import CHIPS
 from tupe_jax.utils.errors import UserError
 
@@ -57,6 +56,6 @@ def test_gpu_memory_is_what_jax_would_take(monkeypatch):
 
 @pytest.mark.parametrize("name", GPUS)
 def test_gpu_descriptions_are_text_protos(name):
-    text = target_config(name)
+    text = gpu_target_config(name)
     assert text.count("{") == text.count("}")
     assert f"device_memory_size: {CHIPS[name].memory}\n" in text

@@ -7,18 +7,17 @@ import jax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tupe_jax.aot.collectives import Collective, read_collectives
-from tupe_jax.aot.compile import ask, mesh_for, with_rows
+from tupe_jax.aot.compile import compile_for, mesh_for, with_batch
+from tupe_jax.aot.hlo import Collective, read_collectives
 from tupe_jax.aot.report import as_text
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.cli import main
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
 
 pytest.importorskip("libtpu")
-pytestmark = pytest.mark.usefixtures("optimised")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 PROMISED = {
     "target",
@@ -35,7 +34,7 @@ def answer(config, target, rows, *overrides):
     config = from_config_dict(load_config(config, overrides))
     target = parse_target(target)
     mesh = mesh_for(config, target)
-    return ask(with_rows(config, rows, mesh), target, mesh)
+    return compile_for(with_batch(config, rows, mesh), target, mesh)
 
 
 def processor_seconds(function, *arguments):

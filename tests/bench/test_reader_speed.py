@@ -17,6 +17,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "RANDOM_ROWS", 800)
 
 
+@pytest.mark.slow
 def test_one_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "reader", "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()

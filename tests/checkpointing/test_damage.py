@@ -128,6 +128,7 @@ def test_what_the_system_told_tensorstore_decides(code, error):
         raise ValueError("x" * 400) from ValueError(said)
 
 
+@pytest.mark.slow
 def test_two_processes_fall_back_together_when_only_one_of_them_sees_the_damage(tmp_path):
     run = """
         from jax.experimental import multihost_utils
@@ -200,6 +201,7 @@ def test_a_fingerprint_sees_every_bit_and_every_place():
 # ------------------------------------------------------------------------- killed, full, in the way
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_whole_checkpoints(tmp_path):
     """SIGKILL at random moments of back-to-back saves; each process goes on from the last."""
     run = """

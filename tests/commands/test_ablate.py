@@ -8,7 +8,7 @@ import pytest
 
 from tests.ablation.studies import PIECES
 from tupe_jax import cli
-from tupe_jax.ablation.record import read_record
+from tupe_jax.ablation.results import read_record
 
 STUDY = """
 from dataclasses import replace
@@ -50,6 +50,7 @@ def finished(config_file, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_every_run_leaves_all_that_was_measured(finished):
     for variant in ("one", "same"):
         record = read_record(finished / "runs" / variant / "seed0-lr0.01")
@@ -64,32 +65,37 @@ def test_every_run_leaves_all_that_was_measured(finished):
         assert record.pairs["all"].pairs == 2
 
 
+@pytest.mark.slow
 def test_the_same_variant_under_two_names_has_the_same_numbers(finished):
     one, same = (read_record(finished / "runs" / v / "seed0-lr0.01") for v in ("one", "same"))
     assert replace(one, variant="same", settings=same.settings) == same
 
 
+@pytest.mark.slow
 def test_vocabulary_and_rows_are_made_once_for_all_runs(finished):
     assert (finished / "data/vocabulary.model").exists()
     assert (finished / "data/rows/index.json").exists()
     assert not list(finished.glob("runs/*/*/pretrain/data"))
 
 
+@pytest.mark.slow
 def test_table_and_csv_have_a_line_for_each(finished):
     lines = (finished / "table.md").read_text().split("\n")
     assert [line.split("|")[1].strip() for line in lines[2:4]] == ["one", "same"]
-    assert "still to come" not in "".join(lines)
+    assert "Unfinished" not in "".join(lines)
     with (finished / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["variant"], row["seed"]) for row in rows] == [("one", "0"), ("same", "0")]
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_was_measured(finished):
     page = (finished / "report.html").read_text()
     for words in ("one", "same", "builtin_nli", "Shuffle-SR", "tupe ablate --config="):
         assert words in page
 
 
+@pytest.mark.slow
 def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, config_file):
     page = (finished / "report.html").read_text()
     for section in ("loss", "convergence", "heads", "structure", "probes", "pairs"):
@@ -98,6 +104,7 @@ def test_the_report_shows_all_that_was_measured_and_how_it_was_run(finished, con
     assert (finished / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
     finished, config_file, capsys
 ):
@@ -114,6 +121,7 @@ def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
     assert [(folder / name).stat().st_mtime_ns for name in trained] == times
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_in_one_line(finished, config_file, capsys):
     command = ["ablate", f"--config={config_file}", f"--workdir={finished}"]
     code = cli.main([*command, "--config.pretrain.train.steps=5"])

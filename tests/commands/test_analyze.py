@@ -177,7 +177,10 @@ def test_text_for_the_four_terms_is_as_in_training(vocabulary):
         (["nowhere"], "nowhere: no such folder"),
         (["nowhere", "--limit=0"], "--limit=0 must be at least 1"),
         (["nowhere", "--pairs=missing.jsonl"], "missing.jsonl: no such file"),
-        (["FOLDER", "--snli=x.jsonl"], "--snli=x.jsonl is of no use: the model is not fine-tuned"),
+        (
+            ["FOLDER", "--snli=x.jsonl"],
+            "--snli=x.jsonl cannot be used: the model is not fine-tuned",
+        ),
         (["FOLDER", "--length=24"], "25 tokens is longer than position.max_length=24"),
         (["FOLDER", "--length=0"], "0 positions are too few"),
         (["FOLDER", "--out=FOLDER/pairs.jsonl/x"], "cannot make"),

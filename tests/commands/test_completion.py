@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tupe_jax import cli
-from tupe_jax.commands.completion import SHELLS
-from tupe_jax.commands.completion_scripts import SCRIPTS, script
+from tupe_jax.commands.completion import SCRIPTS, SHELLS, script
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +39,12 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         ("tupe pre", ["pretrain", "predict", "prepare"]),
         ("tupe pretrain --co", ["--config=", "--coordinator="]),
         ("tupe pretrain --config=quick", ["quickstart"]),
+        ("tupe conf", ["config"]),
+        ("tupe config", ["config"]),
+        ("tupe config quick", ["quickstart"]),
+        ("tupe config tupe_r --di", ["--diff="]),
+        ("tupe config tupe_r --diff=quick", ["quickstart"]),
+        ("tupe config tupe_r --diff quick", ["quickstart"]),
         ("tupe compile --config=tupe_r --f", ["--fit"]),
         ("tupe finetune --checkpoint=ru", []),  # a file: bash knows better
         ("tupe analyze ", []),
@@ -90,6 +95,8 @@ def test_fish_has_a_line_for_each_option_of_each_command():
     of_pretrain = [line for line in lines if "'__fish_seen_subcommand_from pretrain'" in line]
     (config,) = (line for line in of_pretrain if " -l config -r -a " in line)
     assert " quickstart " in config
+    of_config = [line for line in lines if "'__fish_seen_subcommand_from config'" in line]
+    assert [" quickstart " in line for line in of_config] == [True, False, True]  # NAME, help, diff
 
 
 def test_each_shell_has_a_script():

@@ -16,8 +16,7 @@ from tests.checkpointing.checkpoints import State
 from tests.model.helpers import logits, save_folder, small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.checkpointing.manager import Checkpoints
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import CheckpointConfig, Config, DataConfig
 from tupe_jax.data.builtin import documents
 from tupe_jax.inference.loading import load
@@ -43,7 +42,7 @@ def workdir(vocabulary, tmp_path_factory):
     model = with_position(
         small_config("tupe_r", vocab_size=PIECES, num_layers=2), relative_bins=32, max_distance=128
     )
-    config = from_config_dict(recipe("tupe_r", "tiny"))
+    config = from_config_dict(load_config("tupe_r:tiny"))
     config = dataclasses.replace(config, model=model, data=DataConfig("builtin:40", length=16))
     checkpoints = Checkpoints(folder / "checkpoints", CheckpointConfig(every=1))
     checkpoints.save(
@@ -154,8 +153,8 @@ def test_the_card_lists_data_steps_scores_and_the_command(workdir, exported):
 @pytest.mark.parametrize(
     ("config", "command"),
     [
-        (recipe("tupe_r", "tiny"), "tupe pretrain --config=quickstart"),
-        (recipe("bert_a", "modern"), "tupe pretrain --config=bert_a:modern"),
+        (load_config("tupe_r:tiny"), "tupe pretrain --config=quickstart"),
+        (load_config("bert_a:modern"), "tupe pretrain --config=bert_a:modern"),
     ],
 )
 def test_the_command_is_the_shortest_one(config, command):

@@ -50,6 +50,7 @@ def calm(arguments, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys):
     assert cli.main([*arguments, f"--workdir={calm}"]) == 0, "finished already"
     out = capsys.readouterr().out
@@ -58,6 +59,7 @@ def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys
     assert out.count("last, epoch 2: dev accuracy") == 2
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_bit_for_bit(arguments, calm, tmp_path):
     """Killed as soon as the first checkpoint is there."""
     process = subprocess.Popen(

@@ -69,6 +69,7 @@ def results(workdir):
     return {file: file.stat().st_mtime_ns for file in workdir.rglob("result.json")}
 
 
+@pytest.mark.slow
 def test_the_table_stands_beside_the_papers(calm, random_model):
     table = (calm / "table.md").read_text()
     assert "| TUPE-R | 1M | 86.21/86.19 |" in table
@@ -80,6 +81,7 @@ def test_the_table_stands_beside_the_papers(calm, random_model):
     assert float(ours["RTE"]) == pytest.approx(50 * sum(by_seed.values()), abs=0.006)
 
 
+@pytest.mark.slow
 def test_predictions_are_there_in_glues_format(calm):
     for trial in (calm / "rte").glob("lr*"):
         lines = (trial / "predictions/test/RTE.tsv").read_text().splitlines()
@@ -88,6 +90,7 @@ def test_predictions_are_there_in_glues_format(calm):
         assert len((trial / "predictions/dev/RTE.tsv").read_text().splitlines()) == 9
 
 
+@pytest.mark.slow
 def test_a_finished_protocol_is_only_reported(calm, arguments, capsys):
     before, table = results(calm), (calm / "table.md").read_text()
     assert len(before) == 4
@@ -98,6 +101,7 @@ def test_a_finished_protocol_is_only_reported(calm, arguments, capsys):
     assert capsys.readouterr().out == table
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_gives_the_same_table(calm, arguments, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "tupe_jax", *arguments, f"--workdir={tmp_path}"],
@@ -114,6 +118,7 @@ def test_killed_and_started_again_it_gives_the_same_table(calm, arguments, tmp_p
     assert before.items() <= results(tmp_path).items()
 
 
+@pytest.mark.slow
 def test_shards_make_the_same_table(calm, arguments, tmp_path, capsys):
     for index in range(2):
         glue([*arguments, f"--shard={index}/2"], tmp_path / f"machine{index}")

@@ -24,7 +24,7 @@ from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.hugging_face.importing import params_from_state_dict
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.lab.nli_pairs import builtin_pairs
-from tupe_jax.lab.nli_probes import probe_inference
+from tupe_jax.lab.nli_probes import probe_nli
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.utils.errors import UserError
 
@@ -230,6 +230,7 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
     assert found["models"][1]["measures"] != expected
 
 
+@pytest.mark.slow
 def test_an_imported_model_is_fine_tuned_on_nli_and_probed(downloaded, tmp_path):
     command = (
         f"tupe finetune --checkpoint={downloaded.name} --task=builtin_nli --train_examples=6 "
@@ -246,7 +247,7 @@ def test_an_imported_model_is_fine_tuned_on_nli_and_probed(downloaded, tmp_path)
     assert tuned.tokenizer.encode("The boat") == [7, 8]
     for path, array in imported.params.items():
         np.testing.assert_allclose(tuned.params[path], array, atol=1e-6, err_msg=str(path))
-    probes = probe_inference(tuned.module, tuned.tokenizer, builtin_pairs("test", 40), length=24)
+    probes = probe_nli(tuned.module, tuned.tokenizer, builtin_pairs("test", 40), length=24)
     assert {"Shuffle-3", "Random"} <= {result.name for result in probes.results}
 
 

@@ -1,27 +1,45 @@
-"""Every config file: a document whose commands exist, and a model that can be built."""
+"""Every config file: its commands exist, its settings are complete, its model can be built."""
 
 import re
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 from flax import nnx
+from ml_collections import ConfigDict
 
 from tupe_jax import cli
-from tupe_jax.ablation.config import ablation_config
-from tupe_jax.config.loading import known_configs, load_config
-from tupe_jax.config.recipes import from_config_dict
-from tupe_jax.config.schema import POSITION_VARIANTS
+from tupe_jax.ablation.config import AblationConfig, Variant, ablation_config, study
+from tupe_jax.config.loading import (
+    RECIPE_FOLDER,
+    from_config_dict,
+    known_configs,
+    load_config,
+    recipe,
+    to_config_dict,
+)
+from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.finetune.run import finetuned_model_config
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
 
 CONFIGS = known_configs()
 FINETUNING = {"finetune": FinetuneConfig, "glue": GlueConfig}
 ABLATIONS = [name for name in CONFIGS if name.startswith("ablations/")]
 PRETRAINING = [name for name in CONFIGS if name not in (*FINETUNING, *ABLATIONS)]
+
+
+RECIPES = sorted(file.stem for file in RECIPE_FOLDER.glob("*.py"))
+STUDY_RECIPES = sorted(file.stem for file in (RECIPE_FOLDER / "studies").glob("*.py"))
+LARGE_AND_BASE = ("tupe_large", "tupe_r")
+
+
+def names(config):
+    return {name for name, _ in flattened(config.to_dict())}
 
 
 def forms(name):
@@ -61,8 +79,51 @@ def test_the_header_gives_commands_that_work(name):
         load_config(spec)
 
 
-def test_every_encoding_has_a_config():
-    assert POSITION_VARIANTS.keys() <= CONFIGS.keys()
+@pytest.mark.parametrize("form", RECIPES)
+def test_a_recipe_has_every_setting_of_a_pre_training(form):
+    assert names(recipe(form)) == names(to_config_dict(Config()))
+
+
+@pytest.mark.parametrize("form", STUDY_RECIPES)
+def test_a_recipe_has_every_setting_of_a_study(form):
+    config = recipe(f"studies/{form}")
+    config.variants = ()
+    assert names(config) == names(study(AblationConfig((Variant("a", "bert_a"),))))
+
+
+@pytest.mark.parametrize("name", FINETUNING)
+def test_a_config_of_fine_tuning_has_every_setting(name):
+    assert names(load_config(name)) == names(ConfigDict(asdict(FINETUNING[name]())))
+
+
+@pytest.mark.parametrize("form", RECIPES)
+@pytest.mark.parametrize("name", POSITION_VARIANTS)
+def test_a_config_of_an_encoding_is_a_recipe_with_that_encoding(name, form):
+    config, without = load_config(f"{name}:{form}").to_dict(), recipe(form).to_dict()
+    for setting in ENCODING:
+        assert config["position"][setting] == getattr(POSITION_VARIANTS[name], setting)
+        without["position"][setting] = config["position"][setting]
+    assert config == without
+
+
+@pytest.mark.parametrize("form", RECIPES)
+def test_the_large_model_is_larger_in_every_form(form):
+    large, base = (from_config_dict(load_config(f"{n}:{form}")).model for n in LARGE_AND_BASE)
+    assert large.num_layers > base.num_layers
+    assert large.hidden_size > base.hidden_size
+    assert large.head_size == base.head_size
+    same = ("num_layers", "hidden_size", "num_heads", "mlp_size")
+    assert replace(large, **{name: getattr(base, name) for name in same}) == base
+
+
+def test_a_recipe_is_a_new_copy():
+    recipe("tiny").train.steps = 1
+    assert recipe("tiny").train.steps == 900
+
+
+def test_a_recipe_is_no_config():
+    with pytest.raises(UserError, match="recipes/tiny"):
+        load_config("recipes/tiny")
 
 
 def test_the_paper_recipe_is_the_papers():
@@ -118,6 +179,8 @@ def test_overrides_and_their_errors():
         "tupe_r:tiny", ["--config.train.steps=7", "--config.position.relative=rope"]
     )
     assert (config.train.steps, config.position.relative) == (7, "rope")
+    repeated = ["--config.seeds=1,2", "--config.seeds=3"]
+    assert load_config("ablations/positions", repeated).seeds == (3,)
     for override, words in [
         ("--config.train.stepz=5", "config.train has no setting 'stepz' .did you mean 'steps'"),
         ("--config.train.steps=many", "config.train.steps=many"),
@@ -147,17 +210,17 @@ def test_unknown_configs(spec, words):
         (
             "ablate",
             "quickstart",
-            "is a pre-training, .* needed is a study, .*=ablations/paper_table",
+            "is a pre-training config, .* needed is a study config, .*=ablations/paper_table",
         ),
-        ("ablate", "finetune", "is a fine-tuning, .* needed is a study"),
+        ("ablate", "finetune", "is a fine-tuning config, .* needed is a study"),
         ("ablate", "{empty}", "config.variants is empty"),
-        ("glue --checkpoint=m", "finetune", "is a fine-tuning, .* needed is a protocol, .*=glue"),
-        ("finetune --checkpoint=m --task=t", "glue", "is a protocol, .* needed is a fine-tuning"),
-        ("pretrain", "finetune", "is a fine-tuning, .* needed is a pre-training, .*=tupe_r"),
-        ("bench step", "ablations/positions", "is a study, .* needed is a pre-training"),
+        ("glue --checkpoint=m", "finetune", "is a fine-tuning config, .* GLUE config, .*=glue"),
+        ("finetune --checkpoint=m --task=t", "glue", "is a GLUE config, .* a fine-tuning"),
+        ("pretrain", "finetune", "is a fine-tuning config, .* pre-training config, .*=tupe_r"),
+        ("bench step", "ablations/positions", "is a study config, .* needed is a pre-training"),
     ],
 )
-def test_a_config_of_another_command_is_told(command, spec, words, tmp_path, capsys):
+def test_a_config_for_another_command_is_refused(command, spec, words, tmp_path, capsys):
     empty = tmp_path / "empty.py"
     empty.write_text("from ml_collections import ConfigDict as get_config\n")
     code = cli.main([*command.split(), f"--config={spec.format(empty=empty)}"])

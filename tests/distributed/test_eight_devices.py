@@ -11,6 +11,8 @@ import pytest
 
 from tests.distributed.on_eight_devices import MADE_ON, MESHES
 
+pytestmark = pytest.mark.slow
+
 ONE = "one device"
 ROOT = Path(__file__).parents[2]
 

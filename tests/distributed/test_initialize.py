@@ -1,4 +1,4 @@
-"""How a process learns its place among others."""
+"""How a process learns which one of a run it is."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ import pytest
 from jax._src.clusters import cloud_tpu_cluster
 
 from tests.distributed.ports import free_port
-from tupe_jax.distributed.initialize import ProcessFlags, find_place
-from tupe_jax.distributed.rendezvous import Place, meet
+from tupe_jax.distributed.initialize import ProcessFlags, find_process
+from tupe_jax.distributed.rendezvous import ProcessInfo, meet
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
 
@@ -47,53 +47,53 @@ def environment(monkeypatch):
     return lambda **values: [monkeypatch.setenv(name, value) for name, value in values.items()]
 
 
-def test_alone_when_nobody_says_otherwise(environment):
-    assert find_place(ProcessFlags(), 1.0) is None
-    assert find_place(ProcessFlags("host:1", 1, 0), 1.0) is None
+def test_a_single_process_by_default(environment):
+    assert find_process(ProcessFlags(), 1.0) is None
+    assert find_process(ProcessFlags("host:1", 1, 0), 1.0) is None
 
 
 def test_flags_come_before_variables(environment):
     environment(JAX_COORDINATOR_ADDRESS="a:1", JAX_NUM_PROCESSES="8", JAX_PROCESS_ID="5")
-    assert find_place(ProcessFlags(), 1.0) == Place("a:1", 8, 5)
-    assert find_place(ProcessFlags("b:2", None, 0), 1.0) == Place("b:2", 8, 0)
+    assert find_process(ProcessFlags(), 1.0) == ProcessInfo("a:1", 8, 5)
+    assert find_process(ProcessFlags("b:2", None, 0), 1.0) == ProcessInfo("b:2", 8, 0)
 
 
-def test_slurm_tells_through_jax(environment):
+def test_slurm_is_detected_by_jax(environment):
     environment(**SLURM)
-    place = find_place(ProcessFlags(), 1.0)
-    assert (place.host, place.count, place.index, place.cluster) == ("node003", 4, 2, "slurm")
+    info = find_process(ProcessFlags(), 1.0)
+    assert (info.host, info.count, info.index, info.cluster) == ("node003", 4, 2, "slurm")
     environment(SLURM_NTASKS="1", SLURM_PROCID="0")
-    assert find_place(ProcessFlags(), 1.0) is None
+    assert find_process(ProcessFlags(), 1.0) is None
 
 
-def test_open_mpi_tells_through_jax(environment):
+def test_open_mpi_is_detected_by_jax(environment):
     environment(**OPEN_MPI)
-    place = find_place(ProcessFlags(), 1.0)
-    assert (place.host, place.count, place.index, place.cluster) == ("10.96.0.1", 4, 2, "ompi")
+    info = find_process(ProcessFlags(), 1.0)
+    assert (info.host, info.count, info.index, info.cluster) == ("10.96.0.1", 4, 2, "ompi")
 
 
-def test_gke_tells_through_jax(environment, monkeypatch):
+def test_gke_is_detected_by_jax(environment, monkeypatch):
     monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
     environment(**GKE)
-    place = find_place(ProcessFlags(), 1.0)
-    assert (place.host, place.count, place.index, place.cluster) == ("localhost", 2, 1, "gketpu")
-    assert place.expected_hosts == ("localhost", "worker-1")
+    info = find_process(ProcessFlags(), 1.0)
+    assert (info.host, info.count, info.index, info.cluster) == ("localhost", 2, 1, "gketpu")
+    assert info.expected_hosts == ("localhost", "worker-1")
 
 
 @pytest.mark.parametrize(
-    ("wish", "words"),
+    ("flags", "words"),
     [
         (ProcessFlags("host:1", 4), ["--process or JAX_PROCESS_ID", "needs"]),
         (ProcessFlags(process=1), ["--coordinator", "--processes"]),
-        (ProcessFlags("host", 4, 1), ["'host' is not host:port"]),
-        (ProcessFlags("host:99999", 4, 1), ["'host:99999' is not host:port"]),
-        (ProcessFlags("host:1", 0, 0), ["--processes=0: a run has at least one"]),
-        (ProcessFlags("host:1", 4, 4), ["no process 4 among 4", "0 to 3"]),
+        (ProcessFlags("host", 4, 1), ["--coordinator='host'"]),
+        (ProcessFlags("host:99999", 4, 1), ["--coordinator='host:99999'"]),
+        (ProcessFlags("host:1", 0, 0), ["--processes=0"]),
+        (ProcessFlags("host:1", 4, 4), ["--process=4", "0 to 3"]),
     ],
 )
-def test_half_a_place_is_refused(wish, words, environment):
+def test_incomplete_flags_are_refused(flags, words, environment):
     with pytest.raises(UserError) as error:
-        find_place(wish, 1.0)
+        find_process(flags, 1.0)
     for word in words:
         assert word in str(error.value)
 
@@ -101,7 +101,7 @@ def test_half_a_place_is_refused(wish, words, environment):
 def test_a_variable_that_is_no_number(environment):
     environment(JAX_NUM_PROCESSES="many")
     with pytest.raises(UserError, match="JAX_NUM_PROCESSES='many'"):
-        find_place(ProcessFlags(), 1.0)
+        find_process(ProcessFlags(), 1.0)
 
 
 def python(program, *arguments):
@@ -157,12 +157,12 @@ sys.exit(main(["pretrain", "--processes=2", "--process=0", *sys.argv[1:]]))
 """
 
 
-def test_a_signal_while_jax_starts_is_told_to_the_others(tmp_path):
+def test_a_signal_while_jax_starts_reaches_the_others(tmp_path):
     coordinator = f"localhost:{free_port()}"
     arguments = (f"--coordinator={coordinator}", f"--workdir={tmp_path}")
     with python(STOPPED_WHILE_JAX_STARTS, *arguments) as process:
         try:
-            met = meet(Place(coordinator, 2, 1), 60.0, print)
+            met = meet(ProcessInfo(coordinator, 2, 1), 60.0)
             news = met.connections[0].receive(timeout=60.0)
             _, errors = process.communicate(timeout=60)
         finally:
@@ -178,7 +178,9 @@ import socket, sys
 from tupe_jax.utils.errors import UserError
 from tupe_jax.distributed.rendezvous import Connection
 from tupe_jax.distributed.process_group import ProcessGroup
+from tupe_jax.utils.logging import configure_logging
 
+configure_logging(0, 2)
 other = socket.create_server(("localhost", 0))
 connection = Connection(socket.create_connection(other.getsockname()))
 with ProcessGroup(0, ("a", "b"), {1: connection}):
@@ -187,7 +189,7 @@ with ProcessGroup(0, ("a", "b"), {1: connection}):
 """
 
 
-def test_a_log_that_nobody_reads_any_more_does_not_keep_a_process_from_ending():
+def test_a_closed_stderr_does_not_keep_a_process_from_ending():
     program = [sys.executable, "-c", FAILS]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.distributed.ports import free_port
 from tupe_jax.distributed.process_group import ProcessGroup
-from tupe_jax.distributed.rendezvous import Connection, Place, meet
+from tupe_jax.distributed.rendezvous import Connection, ProcessInfo, meet
 from tupe_jax.run.workdir import open_workdir
 from tupe_jax.utils.errors import (
     RETRY_EXIT_CODE,
@@ -27,9 +27,9 @@ def together(count, act, *, here=None, wait=30.0):
     port = free_port()
 
     def run(index):
-        place = Place(f"localhost:{port}", count, index)
+        info = ProcessInfo(f"localhost:{port}", count, index)
         try:
-            met = meet(place, wait, print)
+            met = meet(info, wait)
         except UserError as error:
             return error
         with ProcessGroup(index, met.hosts, met.connections) as processes:
@@ -58,7 +58,7 @@ def test_process_0_acts_while_the_others_wait():
     assert together(3, act) == [{"rows": 7}] * 3
 
 
-def test_who_waits_long_says_for_whom_and_why_that_may_be(monkeypatch, capsys):
+def test_who_waits_long_says_for_whom_and_why_that_may_be(monkeypatch, caplog):
     monkeypatch.setattr("tupe_jax.distributed.process_group.WAITING_NOTICE_SECONDS", 0.5)
 
     def act(processes):
@@ -68,7 +68,7 @@ def test_who_waits_long_says_for_whom_and_why_that_may_be(monkeypatch, capsys):
 
     assert together(2, act) == [[1, 1]] * 2
     notice = f"process 0 waits for process 1 ({socket.gethostname()}): rows. Usual causes: "
-    line, *_ = capsys.readouterr().err.splitlines()
+    line, *_ = caplog.messages
     assert line.startswith(notice)
     assert "compiles" in line
 
@@ -105,8 +105,8 @@ def test_a_shared_work_directory(tmp_path):
 def test_all_that_came_are_told_who_did_not():
     errors = together(4, lambda _: None, here=[0, 2], wait=1.0)
     for error in errors:
-        assert "process 1, process 3 of 4 did not come within 1 s" in str(error)
-        assert "here: 0 (" in str(error)
+        assert "process 1, process 3 of 4 did not connect within 1 s" in str(error)
+        assert "connected: 0 (" in str(error)
         assert "not started on every host" in str(error)
         assert "firewall" in str(error)
         assert error.exit_code == RETRY_EXIT_CODE
@@ -121,14 +121,14 @@ def test_process_0_does_not_come():
 
 def test_a_port_that_stays_taken():
     with socket.create_server(("", 0)) as taken:
-        place = Place(f"localhost:{taken.getsockname()[1]}", 2, 0)
+        info = ProcessInfo(f"localhost:{taken.getsockname()[1]}", 2, 0)
         with pytest.raises(RetryError, match="in use"):
-            meet(place, 0.3, print)
+            meet(info, 0.3)
 
 
 def test_two_processes_with_one_number():
     for error in together(3, lambda _: None, here=[0, 1, 1]):
-        assert "two processes say that they are process 1" in str(error)
+        assert "two processes have --process=1" in str(error)
         assert error.exit_code == USER_ERROR_EXIT_CODE
 
 
@@ -137,7 +137,7 @@ def test_processes_that_count_differently():
 
     def run(index):
         with pytest.raises(UserError, match="expects 3 processes, process 0 2") as raised:
-            meet(Place(f"localhost:{port}", 2 + index, index), 30.0, print)
+            meet(ProcessInfo(f"localhost:{port}", 2 + index, index), 30.0)
         assert raised.value.exit_code == USER_ERROR_EXIT_CODE
         return str(raised.value)
 
@@ -150,7 +150,7 @@ def test_strangers_and_processes_started_again_do_not_disturb():
     port = free_port()
 
     def first():
-        return meet(Place(f"localhost:{port}", 3, 0), 30.0, print).hosts
+        return meet(ProcessInfo(f"localhost:{port}", 3, 0), 30.0).hosts
 
     with ThreadPoolExecutor(3) as pool:
         hosts = pool.submit(first)
@@ -160,7 +160,7 @@ def test_strangers_and_processes_started_again_do_not_disturb():
         Connection(gone).send({"process": 1, "processes": 3, "host": "somewhere"})
         gone.close()
         others = [
-            pool.submit(meet, Place(f"localhost:{port}", 3, index), 30.0, print) for index in (1, 2)
+            pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, index), 30.0) for index in (1, 2)
         ]
         assert hosts.result() == (socket.gethostname(),) * 3
         assert all(other.result().hosts == hosts.result() for other in others)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tupe_jax.finetune.trial import Evaluation, Trial, TrialResult
+from tupe_jax.finetune.results import Evaluation, Trial, TrialResult
 
 
 def result(rate: float, seed: int, scores: Mapping[str, float], metric: str) -> TrialResult:

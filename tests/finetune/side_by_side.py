@@ -8,8 +8,8 @@ import numpy as np
 from tests.model.helpers import small_config, spread_model
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.finetune.classifier import Classifier
-from tupe_jax.finetune.data import Rows, TrainBatches
-from tupe_jax.finetune.trial import Trial
+from tupe_jax.finetune.data import EncodedSplit, TrainBatches
+from tupe_jax.finetune.results import Trial
 from tupe_jax.finetune.vmapped import make_programs, mesh_for, unit_optimizer
 from tupe_jax.model.params import arrays_of
 
@@ -33,7 +33,7 @@ def rows():
     tokens = random.integers(5, 50, (ROWS, LENGTH), dtype=np.int32)
     tokens[::3, -4:] = 0
     lengths = (tokens != 0).sum(1, dtype=np.int32)
-    return Rows(tokens, lengths, random.integers(0, 2, ROWS).astype(np.int32))
+    return EncodedSplit(tokens, lengths, random.integers(0, 2, ROWS).astype(np.int32))
 
 
 def train(trials):

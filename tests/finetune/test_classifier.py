@@ -15,7 +15,7 @@ from tests.finetune import side_by_side
 from tests.finetune.side_by_side import PRETRAINED, TRIALS, train
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.finetune.groups import plan_groups
-from tupe_jax.finetune.trial import Trial, trials_of
+from tupe_jax.finetune.results import Trial, trials_of
 from tupe_jax.finetune.vmapped import make_programs, mesh_for, unit_optimizer
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,7 @@ def assert_alike(one, other):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_a_trial_is_the_same_alone_and_in_company(number, together):
     alone = train([TRIALS[number]])
@@ -47,6 +48,7 @@ def test_every_choice_makes_a_difference(together):
         assert np.abs(outputs[0] - outputs[other]).mean() > 1e-3
 
 
+@pytest.mark.slow
 def test_devices_share_the_trials_and_change_nothing(together):
     """In a process with three devices."""
     environment = {

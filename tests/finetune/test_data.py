@@ -8,10 +8,10 @@ from tests.model.helpers import VARIANTS, small_config, spread_model, with_posit
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.finetune.classifier import Classifier
 from tupe_jax.finetune.data import (
-    Rows,
+    EncodedSplit,
     TrainBatches,
     bucket_lengths,
-    encode_rows,
+    encode_split,
     evaluation_batches,
 )
 from tupe_jax.model.params import arrays_of
@@ -26,7 +26,9 @@ def rows():
     tokens = np.zeros((len(LENGTHS), max(LENGTHS)), np.int32)
     for number, length in enumerate(LENGTHS):
         tokens[number, :length] = 5 + (7 * number + np.arange(length)) % 40
-    return Rows(tokens, np.array(LENGTHS, np.int32), np.arange(len(LENGTHS), dtype=np.int32) % 2)
+    return EncodedSplit(
+        tokens, np.array(LENGTHS, np.int32), np.arange(len(LENGTHS), dtype=np.int32) % 2
+    )
 
 
 def epoch_of(batches, epoch):
@@ -96,6 +98,7 @@ def test_encodings_that_depend_on_the_padding_have_no_buckets():
     assert [v for v in VARIANTS if not has_buckets(v)] == ["attenuated", "attenuated_asymmetric"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["tupe_r", "attenuated_layer", "shaw", "deberta", "rope"])
 def test_padding_changes_neither_loss_nor_gradient_dropout_included(variant, rows):
     config = with_position(small_config(variant, num_layers=1), max_length=32)
@@ -133,20 +136,20 @@ class Letters:
 
 def test_scores_are_scaled_and_classes_are_not():
     texts = [Example("ab", None, 5.0), Example("abcdefgh", "ij", 1.0)]
-    scores = encode_rows(texts, Letters(), length=8, score_scale=5.0)
+    scores = encode_split(texts, Letters(), length=8, score_scale=5.0)
     np.testing.assert_array_equal(scores.labels_N, np.array([1.0, 0.2], np.float32))
     assert scores.lengths_N.tolist() == [4, 8]
     assert scores.longest == 8
-    classes = encode_rows([Example("ab", None, 2)], Letters(), length=8, score_scale=5.0)
+    classes = encode_split([Example("ab", None, 2)], Letters(), length=8, score_scale=5.0)
     assert classes.labels_N.tolist() == [2]
     assert classes.longest == 4
 
 
 def test_a_text_that_names_the_padding_keeps_its_end():
-    rows = encode_rows([Example("aZb", None, 0)], Letters(), length=8)  # Z is 0
+    rows = encode_split([Example("aZb", None, 0)], Letters(), length=8)  # Z is 0
     assert rows.tokens_NxS.tolist() == [[SPECIAL.cls_id, 7, 0, 8, SPECIAL.sep_id]]
 
 
 def test_the_digest_tells_rows_and_labels_apart(rows):
-    other = Rows(rows.tokens_NxS, rows.lengths_N, 1 - rows.labels_N)
+    other = EncodedSplit(rows.tokens_NxS, rows.lengths_N, 1 - rows.labels_N)
     assert rows.digest != other.digest

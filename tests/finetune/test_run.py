@@ -13,8 +13,7 @@ from tests.training.runs import StopAfter
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.finetune.groups import plan_groups
-from tupe_jax.finetune.train_loop import Schedule, best_of
-from tupe_jax.finetune.trial import (
+from tupe_jax.finetune.results import (
     Evaluation,
     Trial,
     TrialResult,
@@ -22,6 +21,7 @@ from tupe_jax.finetune.trial import (
     trials_of,
     write_result,
 )
+from tupe_jax.finetune.train_loop import Schedule, best_of
 from tupe_jax.inference.loading import load
 from tupe_jax.utils.errors import UserError
 
@@ -102,6 +102,7 @@ def test_finished_trials_are_not_repeated(finished, model_folder, task):
     assert file.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [3, 16, 40])
 def test_stopping_anywhere_changes_nothing(looks, finished, model_folder, task, tmp_path):
     """The run looks before each step, within each evaluation, and between trials."""
@@ -110,6 +111,7 @@ def test_stopping_anywhere_changes_nothing(looks, finished, model_folder, task, 
     assert contents(tmp_path) == contents(finished[0])
 
 
+@pytest.mark.slow
 def test_a_group_goes_on_together_and_gives_what_its_trials_give_alone(
     finished, model_folder, task, tmp_path
 ):
@@ -146,6 +148,7 @@ def test_a_trial_is_not_asked_for_twice():
         trials_of([1e-3], [0, 0])
 
 
+@pytest.mark.slow
 def test_from_scratch_nothing_is_taken_from_the_checkpoint(finished, model_folder, task, tmp_path):
     scratch = dataclasses.replace(CONFIG, from_scratch=True)
     [result] = tune(model_folder, task, tmp_path, [ONE], config=scratch)
@@ -155,6 +158,7 @@ def test_from_scratch_nothing_is_taken_from_the_checkpoint(finished, model_folde
     assert abs(np.corrcoef(words.ravel(), pretrained.ravel())[0, 1]) < 0.1
 
 
+@pytest.mark.slow
 def test_regression_learns_scores(model_folder, tmp_path):
     """Words that score 0 or 5, divided by 5; constant guessing would leave a loss of 0.25."""
     words = ("boat", "city", "door", "farm", "girl", "hill", "lamp", "moon")

@@ -6,10 +6,10 @@ from tests.model.helpers import save_folder, small_config, with_position
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 from tupe_jax.finetune.config import FinetuneConfig
-from tupe_jax.finetune.data import encode_rows
+from tupe_jax.finetune.data import encode_split
+from tupe_jax.finetune.results import Trial
 from tupe_jax.finetune.run import finetune
 from tupe_jax.finetune.tasks import FinetuneTask, open_task
-from tupe_jax.finetune.trial import Trial
 from tupe_jax.inference.loading import load
 from tupe_jax.model.heads import MaskedLM
 
@@ -54,7 +54,7 @@ def tune(model_folder, task, workdir, trials=(ONE, TWO), config=CONFIG, stop=Non
 
 
 def rows_of(examples, vocabulary):
-    return encode_rows(examples, vocabulary, CONFIG.length)
+    return encode_split(examples, vocabulary, CONFIG.length)
 
 
 def own_task(classes, examples, **settings):

@@ -15,7 +15,7 @@ from tests.model.helpers import (
     spread_model,
     with_position,
 )
-from tupe_jax.kernels import block_sizes as tiles
+from tupe_jax.kernels import block_sizes
 from tupe_jax.kernels.factored import FactoredBias, dense
 from tupe_jax.model.encoder import Encoder
 from tupe_jax.model.positions import encodings
@@ -59,7 +59,7 @@ def test_kernel_and_xla_agree_with_dropout_and_padding():
 
 
 def test_long_rows_get_no_bias_of_the_size_of_the_scores(monkeypatch):
-    monkeypatch.setattr(tiles, "_LONGEST_WHOLE_ROW", 0)  # as if all rows were long
+    monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", 0)  # as if all sequences were long
     config = small_config("tupe_r", attention_implementation="pallas", **SETTINGS)
     encoder, tokens = spread_model(config).encoder, random_tokens()
     bias = jax.eval_shape(lambda: Encoder.shared_inputs(encoder, tokens).bias)

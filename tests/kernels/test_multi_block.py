@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
-from tupe_jax.kernels.diagonals import tile_of_window, window_of_tile
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
 from tupe_jax.kernels.multi_block import multi_block_attention
+from tupe_jax.kernels.multi_block_common import tile_of_window, window_of_tile
 from tupe_jax.kernels.reference import attention
 
 BLOCK = 128

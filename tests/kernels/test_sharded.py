@@ -11,6 +11,8 @@ import pytest
 
 from tests.kernels.on_eight_devices import MESHES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

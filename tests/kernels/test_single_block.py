@@ -61,7 +61,12 @@ def test_a_part_of_a_batch_drops_what_the_whole_does():
     whole = attention(q, k, v, None, words(B, S), SEED, **settings)
     attend = jax.jit(partial(single_block_attention, **settings))
     part = attend(
-        *(x[1:, :, 1:] for x in (q, k, v)), None, words(B, S)[1:], SEED, first_row=1, first_head=1
+        *(x[1:, :, 1:] for x in (q, k, v)),
+        None,
+        words(B, S)[1:],
+        SEED,
+        first_sequence=1,
+        first_head=1,
     )
     np.testing.assert_allclose(part, whole[1:, :, 1:], atol=1e-5)
 
@@ -76,7 +81,8 @@ def test_tiles_divide_what_they_pad(batch, length, num_heads, head_size):
     assert tiles.length >= length
     assert tiles.num_heads >= num_heads
     assert tiles.head_size >= head_size
-    assert batch % tiles.rows == tiles.length % tiles.queries == tiles.num_heads % tiles.heads == 0
+    assert batch % tiles.sequences == tiles.length % tiles.queries == 0
+    assert tiles.num_heads % tiles.heads == 0
     # What a TPU can load: whole registers, or all there is.
     assert tiles.features % LANES == 0 or tiles.heads == tiles.num_heads
     assert tiles.queries % LANES == 0

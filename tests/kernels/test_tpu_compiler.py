@@ -11,7 +11,7 @@ from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.single_block import single_block_attention
 
 pytest.importorskip("libtpu")
-pytestmark = pytest.mark.usefixtures("optimised")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 BASE = {"length": 512, "num_heads": 12, "head_size": 64}
 SIZES = {"itemsize": 2, "bias_itemsize": 4}

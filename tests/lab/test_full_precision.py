@@ -18,7 +18,7 @@ from tupe_jax import cli, lab
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.inference.loading import load
-from tupe_jax.model.full_precision import full_precision
+from tupe_jax.model.measurement import full_precision
 
 PRODUCT = re.compile(
     r"stablehlo\.dot_general.*?precision = \[(\w+), (\w+)\]|stablehlo\.dot_general"
@@ -80,6 +80,7 @@ def look_in_a_notebook(folder, out):
     lab.four_terms(model.module, lab.text_rows(model.tokenizer, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [analyze, analyze_two, measure_in_a_study, look_in_a_notebook])
 def test_every_product_of_a_measurement_is_asked_for_in_full(use, folder, programs, tmp_path):
     use(folder, tmp_path / "out")

@@ -11,7 +11,7 @@ from tests.model.helpers import small_config, spread_model, with_position
 from tupe_jax.data.labelled.encode import encode_examples
 from tupe_jax.lab import nli_probes as inference_probes
 from tupe_jax.lab.nli_pairs import ENTAILMENT, builtin_pairs
-from tupe_jax.lab.nli_probes import class_predictor, inference_head, probe_inference
+from tupe_jax.lab.nli_probes import class_predictor, nli_head, probe_nli
 from tupe_jax.lab.probes import order_probes, run_probes
 from tupe_jax.model.params import arrays_of, model_from
 from tupe_jax.utils.errors import UserError
@@ -45,7 +45,7 @@ def undecided_model(variant, vocabulary, pairs):
 
 @pytest.fixture(scope="module")
 def found(models, vocabulary, pairs):
-    return {name: probe_inference(model, vocabulary, pairs) for name, model in models.items()}
+    return {name: probe_nli(model, vocabulary, pairs) for name, model in models.items()}
 
 
 def test_a_model_that_ignores_order_is_not_moved_by_shuffling(found):
@@ -106,7 +106,7 @@ def test_rows_of_all_probes_come_in_two_shapes(models, vocabulary, pairs, monkey
         return compiled(graph, state, head, tokens)
 
     monkeypatch.setattr(inference_probes, "_class_B", seen)
-    probe_inference(models["bert_a"], vocabulary, pairs)
+    probe_nli(models["bert_a"], vocabulary, pairs)
     assert shapes == {(64, 32), (64, 64)}
 
 
@@ -116,22 +116,22 @@ def test_pairs_that_do_not_fit_are_left_out_and_counted(models, vocabulary, pair
 
     lengths = [tokens(pair.example) for pair in pairs]
     limit = int(np.median(lengths))
-    cut = probe_inference(models["bert_a"], vocabulary, pairs, length=limit)
+    cut = probe_nli(models["bert_a"], vocabulary, pairs, length=limit)
     assert (cut.pairs, cut.too_long) == (90, sum(length > limit for length in lengths))
-    whole = probe_inference(
+    whole = probe_nli(
         models["bert_a"], vocabulary, [p for p, n in zip(pairs, lengths, strict=True) if n <= limit]
     )
     assert cut.results == whole.results
     joined_by_one = replace(vocabulary, pair_separators=1)
-    shorter = probe_inference(models["bert_a"], joined_by_one, pairs, length=limit - 1)
+    shorter = probe_nli(models["bert_a"], joined_by_one, pairs, length=limit - 1)
     assert shorter.too_long == cut.too_long
     with pytest.raises(UserError, match="none of 90 pairs has an order to change and at most 9"):
-        probe_inference(models["bert_a"], vocabulary, pairs, length=9)
+        probe_nli(models["bert_a"], vocabulary, pairs, length=9)
 
 
 def test_a_probe_that_no_pair_can_be_used_for_is_left_out(models, vocabulary, pairs):
     neutral = [pair for pair in pairs if pair.label != ENTAILMENT][:8]
-    names = [result.name for result in probe_inference(models["none"], vocabulary, neutral).results]
+    names = [result.name for result in probe_nli(models["none"], vocabulary, neutral).results]
     assert "Random" in names
     assert "Shuffle-SR" not in names
 
@@ -147,9 +147,9 @@ def test_a_probe_that_no_pair_can_be_used_for_is_left_out(models, vocabulary, pa
 )
 def test_a_head_that_cannot_be_asked_is_refused(heads, message):
     with pytest.raises(UserError, match=message):
-        inference_head(heads)
+        nli_head(heads)
 
 
 def test_the_head_is_found_among_others():
-    assert inference_head({"cola": 2, "snli": 3}) == "snli"
-    assert inference_head(HEADS) == "builtin_nli"
+    assert nli_head({"cola": 2, "snli": 3}) == "snli"
+    assert nli_head(HEADS) == "builtin_nli"

@@ -27,6 +27,8 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
 from tupe_jax.tokenizers.sentencepiece import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_TOKENS
 
+pytestmark = pytest.mark.slow
+
 LETTERS = "abcdefgh"
 SENTENCES = [f"{x} {y}" for x, y in itertools.combinations(LETTERS, 2)]
 STEPS = 100

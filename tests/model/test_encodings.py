@@ -63,6 +63,7 @@ def test_pre_layer_norm_equals_its_formula(variant):
     assert_encoder_equals_reference(small_config(variant, pre_layer_norm=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", COMBINATIONS, ids=lambda p: f"{p.absolute}+{p.relative}")
 def test_encodings_combine(position):
     small = dataclasses.replace(position, max_length=20, relative_bins=8, max_distance=6)

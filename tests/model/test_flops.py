@@ -8,14 +8,31 @@ import pytest
 from flax import nnx
 from jax.extend.core import jaxprs_in_params
 
-from tests.model.helpers import VARIANTS, small_config
-from tupe_jax.config.schema import model_config
+from tests.model.helpers import VARIANTS, small_config, with_position
+from tupe_jax.config.schema import POSITION_VARIANTS, PositionConfig, model_config
 from tupe_jax.model.flops import (
+    attention_flops_per_token,
     flops_per_token,
     recomputed_flops_per_token,
     training_flops_per_token,
 )
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.positions import RELATIVE, Encoding, Weight
+from tupe_jax.model.positions.distances import by_distance_to_pairs, distances
+from tupe_jax.model.positions.encoding import Entry
+
+OF_POSITIONS = {
+    **dict.fromkeys(POSITION_VARIANTS, 0),
+    "tupe_a": 1_615_334_400,
+    "tupe_r": 1_615_334_400,
+    "tupe_a_tie_cls": 1_610_612_736,
+    "bert_a_d": 1_207_959_552,
+    "shaw": 2_471_485_243_392,
+    "transformer_xl": 2_485_966_602_240,
+    "deberta": 4_950_218_244_096,
+    "deberta_released": 4_944_782_426_112,
+}
+"""From the shapes of the terms, for a base model and 256 sequences of 512 tokens."""
 
 
 def traced_flops(jaxpr):
@@ -50,6 +67,46 @@ def test_every_matrix_product_is_counted(variant):
     run, arrays = forward(config, rows, length, scored)
     counted = flops_per_token(config, length, scored / length, rows=rows) * rows * length
     assert counted == pytest.approx(traced_flops(jax.make_jaxpr(run)(*arrays).jaxpr), rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "flops"), OF_POSITIONS.items())
+def test_flops_of_position_terms(name, flops):
+    position = POSITION_VARIANTS.get(name, PositionConfig("none", name, untie_cls=False))
+    config = model_config("base", position)
+    without = with_position(config, absolute="none", relative="none", untie_cls=False)
+    counted, rest = (flops_per_token(c, 512, 0.0, rows=256) for c in (config, without))
+    assert (counted - rest) * 256 * 512 == flops
+
+
+def scores_by_product(weights, q):
+    r_Nxd = weights["r"][distances(q.shape[1])]
+    return jnp.einsum("bihd,nd->bhin", q, r_Nxd)
+
+
+def scores_by_sum(weights, q):
+    r_Nxd = weights["r"][distances(q.shape[1])]
+    return (q.transpose(0, 2, 1, 3)[..., None, :] * r_Nxd).sum(-1)
+
+
+def scores_by_loop(weights, q):
+    r_Nxd = weights["r"][distances(q.shape[1])]
+    return jnp.moveaxis(jax.lax.map(lambda r_d: jnp.einsum("bihd,d->bhi", q, r_d), r_Nxd), 0, -1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("scores", [scores_by_product, scores_by_sum, scores_by_loop])
+def test_content_terms_of_a_user_are_counted(scores, dtype, monkeypatch):
+    def mine(config):
+        return Encoding(
+            layer_weights={"r": Weight((64, config.head_size), (None, None))},
+            scores=lambda once, weights, q, k: by_distance_to_pairs(scores(weights, q)),
+        )
+
+    monkeypatch.setitem(RELATIVE, "mine", Entry(mine, 0))
+    shaw = small_config("shaw", dtype=dtype)
+    config = with_position(shaw, relative="mine")
+    assert flops_per_token(config, 12, 0.25, rows=5) == flops_per_token(shaw, 12, 0.25, rows=5)
+    assert attention_flops_per_token(config, 12) == attention_flops_per_token(shaw, 12)
 
 
 def test_xla_counts_the_same_but_for_what_is_no_matrix_product(optimised):

@@ -17,7 +17,7 @@ from flax import nnx
 from tests import users
 from tests.model.helpers import reconfigured
 from tupe_jax.interop import fairseq
-from tupe_jax.kernels import block_sizes as tiles
+from tupe_jax.kernels import block_sizes
 from tupe_jax.model.encoder import REMAT_POLICIES
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -141,6 +141,7 @@ print("the same")
 """
 
 
+@pytest.mark.slow
 def test_loss_and_every_gradient_compiled_as_for_users():
     """The other tests compile in a hurry; this one with all that the compiler can do."""
     done = subprocess.run(
@@ -152,10 +153,10 @@ def test_loss_and_every_gradient_compiled_as_for_users():
     assert done.stdout == "the same\n", done.stderr
 
 
-@pytest.mark.parametrize("longest_whole_row", [1024, 0], ids=["whole rows", "blocks of rows"])
-def test_the_kernels_keep_it(longest_whole_row, monkeypatch):
+@pytest.mark.parametrize("longest_single_block", [1024, 0], ids=["single block", "multi block"])
+def test_the_kernels_keep_it(longest_single_block, monkeypatch):
     """Interpreted, as their Pallas code runs on TPUs: loss and every gradient."""
-    monkeypatch.setattr(tiles, "_LONGEST_WHOLE_ROW", longest_whole_row)
+    monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", longest_single_block)
     golden = load("tupe_r")  # it has all that tupe_a has
     fused = reconfigured(model_of(golden), layer_loop="scan", attention_implementation="pallas")
     check_gradients(golden, fused, compiled=True)

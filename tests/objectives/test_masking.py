@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import ObjectiveConfig
 from tupe_jax.objectives.masking import mask_tokens
 from tupe_jax.tokenizers.base import SpecialTokens
@@ -321,7 +321,7 @@ def test_the_paper_recipe_masks_by_the_released_rule_and_the_others_do_not():
     tokens = sentences(64, 128)
     chosen = {}
     for form in ("paper", "modern", "tiny"):
-        objective = from_config_dict(recipe("tupe_r", form)).objective
+        objective = from_config_dict(load_config(f"tupe_r:{form}")).objective
         masked = masked_on_device(tokens, jax.random.key(0), objective, SPECIAL)
         chosen[form] = chosen_in(jax.tree.map(np.asarray, masked))
     special = np.isin(tokens, SPECIAL.ids)
@@ -358,6 +358,7 @@ print("the same on 8 devices")
 """
 
 
+@pytest.mark.slow
 def test_sharded_rows_get_the_same_masks_without_communication():
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
     done = subprocess.run(

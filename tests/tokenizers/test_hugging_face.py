@@ -11,7 +11,7 @@ import transformers
 
 from tupe_jax.data.labelled.encode import join
 from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_tokenizer
-from tupe_jax.model.segments import segment_BxS
+from tupe_jax.model.attention import segment_BxS
 from tupe_jax.utils.errors import UserError
 
 SIZE = 1000

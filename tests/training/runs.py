@@ -14,8 +14,7 @@ import numpy as np
 
 from tests.distributed.ports import free_port
 from tupe_jax.checkpointing.manager import FOLDER, Checkpoints
-from tupe_jax.config.loading import load_config
-from tupe_jax.config.recipes import from_config_dict
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.data.pretraining.plan import Settings
 from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer

@@ -8,6 +8,8 @@ from tests.training import runs
 from tests.training.runs import finish, wait_for_lines
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def calm(corpus, tmp_path_factory):
@@ -37,7 +39,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(calm, corpus, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == STOPPED_EXIT_CODE, err
-    assert "the same command goes on" in err
+    assert "the same command resumes" in err
     process = runs.start_elsewhere(arguments, stopped)
     wait_for_lines(process, stopped, 10)
     process.send_signal(signal.SIGTERM)

@@ -3,7 +3,11 @@
 A module of its own, so that two test processes can share the work.
 """
 
+import pytest
+
 from tests.training import runs
+
+pytestmark = pytest.mark.slow
 
 
 def test_killed_at_random_moments(corpus, tmp_path):

@@ -11,7 +11,7 @@ from tupe_jax.checkpointing.manager import load_for_use
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.training.summary import summarise
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_a_second_run_in_one_work_directory_is_refused(finished, capsys):
         assert cli.main(command) == RETRY_EXIT_CODE
     assert "another run trains here" in capsys.readouterr().err
     assert cli.main(command) == 0
-    assert "finished already" in capsys.readouterr().out
+    assert "finished already" in capsys.readouterr().err
 
 
 def test_a_run_that_explodes_gives_up_with_a_reason(corpus, tmp_path):

@@ -10,6 +10,8 @@ from tests.training import runs
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 from tupe_jax.utils.errors import RETRY_EXIT_CODE
 
+pytestmark = pytest.mark.slow
+
 STEPS = 60
 FOUR = runs.mesh(data=2, tensor=2)  # two processes hold the same rows
 TWO = runs.mesh(data=2, fsdp=2)
@@ -105,5 +107,5 @@ def test_a_process_that_does_not_come_is_named(arguments, tmp_path):
     for process in runs.end_all(three):
         assert process.code == RETRY_EXIT_CODE
         words = process.err.splitlines()[-1]
-        assert "process 1 of 3 did not come within 15 s" in words
+        assert "process 1 of 3 did not connect within 15 s" in words
         assert "not started on every host" in words

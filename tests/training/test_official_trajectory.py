@@ -21,7 +21,7 @@ from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.train_state import TrainState
 from tupe_jax.training.train_step import make_train_step
 
-pytestmark = pytest.mark.usefixtures("optimised")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 NOT_SCORED = PAD = 1
 SLOTS = 12  # enough for every row

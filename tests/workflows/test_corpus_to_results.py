@@ -14,6 +14,8 @@ from tests.workflows.small import (
 )
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 PRETRAIN = "tupe pretrain --config=tupe_r:tiny --config.data.prepared=rows --workdir=runs/prepared"
 OURS = {"runs/quickstart": "runs/prepared"}
 MIXTURE = {"wikipedia + ": "builtin:100 + "}
@@ -61,6 +63,24 @@ STEPS = [
         small=f"--config.data.length=32 {MODEL} {FEW_STEPS}",
         leaves="runs/tupe_r/checkpoints/4",
     ),
+    Step(
+        "tupe vocab --task='text:data/books/*.txt.gz' --size=8192 --out=books.model",
+        small="--size=300",
+        leaves="books.model",
+    ),
+    Step(
+        "tupe prepare --task='text:data/books/*.txt.gz' --vocabulary=books.model --length=128 "
+        "--out=books",
+        small="--workers=1",
+        leaves="books/index.json",
+    ),
+    Step(
+        "tupe pretrain --config=tupe_r:tiny --config.data.prepared=books "
+        "--config.data.length=128 --config.position.max_length=128 "
+        "--config.model.vocab_size=8192 --workdir=runs/books",
+        small=f"{MODEL} {FEW_STEPS}",
+        leaves="runs/books/checkpoints/4",
+    ),
     Step("tupe analyze runs/quickstart", MEASUREMENT, OURS, leaves="analysis/report.txt"),
     Step(
         "tupe export runs/quickstart quickstart",
@@ -68,7 +88,7 @@ STEPS = [
         leaves="quickstart/model.safetensors",
     ),
     Step(
-        "an exported or imported folder",
+        "an exported or fine-tuned model",
         run="""python -c 'import tupe_jax; m = tupe_jax.load("quickstart"); """
         """print(m.fill_mask("The [MASK]."), m.encode("a text").shape)'""",
         says="(32,)",
@@ -112,7 +132,7 @@ STEPS = [
         leaves="tupe_r-analysis/report.txt",
     ),
     Step(
-        "on a built-in task",
+        "the built-in tasks",
         run="tupe finetune --checkpoint=tupe_r --task=builtin_sst",
         small="--train_examples=16 --dev_examples=8 --config.epochs=1 --config.length=32",
         says="dev accuracy",

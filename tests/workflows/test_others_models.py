@@ -11,6 +11,8 @@ from tests.workflows.files import (
 from tests.workflows.small import FEW_STEPS, MEASUREMENT, MODEL, PREPARED
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 SMALL_RUN = f"{PREPARED} {MODEL} {FEW_STEPS}"
 
 STEPS = [
@@ -40,7 +42,7 @@ STEPS = [
     ),
     Step("tupe import-hf bert-base-uncased bert", leaves="bert/model.safetensors"),
     Step(
-        "`load` takes a work directory, a checkpoint, an exported or imported folder",
+        "`load` accepts a work directory, a checkpoint, an exported or fine-tuned model",
         run="""python -c 'import tupe_jax; print(tupe_jax.load("bert").encode("a boat").shape)'""",
         says="(",
     ),
@@ -57,7 +59,7 @@ STEPS = [
         says="TUPE-R",
     ),
     Step(
-        "an imported one can be looked at (`tupe analyze`, `position_bias`) and exported",
+        "You can analyze (`tupe analyze`, `position_bias`) and export an imported model",
         run="tupe analyze tupe",
         small=f"{MEASUREMENT} --out=tupe-analysis",
         leaves="tupe-analysis/report.txt",

@@ -6,6 +6,8 @@ from tests.workflows.files import write_text
 from tests.workflows.small import FEW_STEPS, LONG_ENOUGH_TO_STOP, MODEL
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 MIXTURE = {"wikipedia + ": "builtin:100 + "}
 BUCKET = {"/mnt/tupe-runs": "bucket"}
 LAUNCH = (

@@ -6,6 +6,8 @@ from tests.workflows.files import write_glue, write_minimal_pairs, write_text
 from tests.workflows.small import FEW_STEPS, MEASUREMENT, MODEL
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 FEW_EPOCHS = "--config.finetune.length=16 --config.finetune.epochs=1"
 
 STEPS = [

@@ -6,6 +6,8 @@ from tests.workflows.files import write_text
 from tests.workflows.small import STUDY, STUDY_TASKS
 from tests.workflows.steps import Step, in_order
 
+pytestmark = pytest.mark.slow
+
 STEPS = [
     Step(
         "tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table",

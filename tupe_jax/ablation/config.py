@@ -1,4 +1,4 @@
-"""What a study is: which variants, how they are trained, and what is measured of them."""
+"""The config of a study: its variants, their training, and the measurements."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,63 +7,70 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from tupe_jax.config.loading import STUDY, require_kind
-from tupe_jax.config.recipes import from_config_dict, to_config_dict
+from tupe_jax.config.loading import STUDY, from_config_dict, require_kind, to_config_dict
 from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config.validation import check_fields, from_mapping, one_of
-from tupe_jax.finetune.config import FinetuneConfig, small_models
+from tupe_jax.finetune.config import FinetuneConfig
+from tupe_jax.finetune.results import trials_of
 from tupe_jax.finetune.tasks import KNOWN_TASKS
-from tupe_jax.finetune.trial import trials_of
-from tupe_jax.lab.nli_probes import INFERENCE_TASKS
+from tupe_jax.lab.nli_probes import NLI_TASKS
+from tupe_jax.model.positions import encodings
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
 SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
-"""What variants may not differ in: they read the same rows, and the study says how."""
+"""Settings that all variants share: data, tokenizer, batch, evaluation, seeds and tuning."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A line of the table: a positional encoding, and what else is set for it."""
+    """A row of the table: a positional encoding and optional further settings."""
 
     name: str
-    """In tables, and of the folder of its runs."""
+    """Used in tables and as the folder of its runs."""
     encoding: str
     """One of `POSITION_VARIANTS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What else differs from the study's `pretrain`: {"position.decay_left": 0.1}."""
+    """Other settings than the study's `pretrain`: {"position.decay_left": 0.1}."""
 
     def __post_init__(self) -> None:
         check_fields(self, "variant")
         if not re.fullmatch(r"[A-Za-z0-9][\w.^+=-]*", self.name):
             raise UserError(
-                f"variant {self.name!r}: its name is also a folder's; use letters, digits and .^+=-"
+                f"variant {self.name!r}: the name is also a folder; use letters, digits and .^+=-"
             )
         one_of(self.encoding, POSITION_VARIANTS, f"encoding of variant {self.name}")
         for setting in self.settings:
             if setting.startswith(SHARED):
                 raise UserError(
-                    f"variant {self.name} sets {setting}, which is the same for all variants; set "
+                    f"variant {self.name} sets {setting}, which all variants share; set "
                     f"pretrain.{setting}, or learning_rates and seeds"
                 )
 
 
+def _small_models() -> FinetuneConfig:
+    """Dropout as in pre-training, and no update without effect."""
+    paper = FinetuneConfig()
+    optimizer = replace(paper.optimizer, warmup_from_zero=False)
+    return replace(paper, dropout=-1.0, keep_weights=False, optimizer=optimizer)
+
+
 @dataclass(frozen=True)
 class DownstreamConfig:
-    """Fine-tuning of every run: the paper's protocol on each task, or none.
+    """Fine-tuning of every run: the paper's protocol on each task.
 
-    The score of a run on a task is that of the learning rate with the best median over seeds.
+    The score of a run on a task is the best median over seeds of all learning rates.
     """
 
     tasks: tuple[str, ...] = ()
     learning_rates: tuple[float, ...] = (5e-4,)
     seeds: tuple[int, ...] = (0,)
     data_dir: str = ""
-    """Folder of GLUE's or SNLI's TSV files; empty: TFDS on disk."""
+    """Folder with the TSV files of GLUE or SNLI; empty: TFDS on disk."""
     train_examples: int = 4000
-    """Of a built-in task."""
+    """Size of a built-in task."""
     dev_examples: int = 1000
-    finetune: FinetuneConfig = field(default_factory=lambda: small_models(keep_weights=False))
+    finetune: FinetuneConfig = field(default_factory=_small_models)
 
     def __post_init__(self) -> None:
         check_fields(self, "downstream")
@@ -77,30 +84,30 @@ class DownstreamConfig:
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """What is looked at in every run."""
+    """The measurements of every run."""
 
     length: int = 63
-    """Positions in the matrices of attention, without [CLS]."""
+    """Positions in the attention matrices, without [CLS]."""
     words: int = 64
-    """Probing words, each repeated to fill a row, whose mean the matrices are."""
+    """Number of probing tokens; each fills a sequence, and the matrices are their mean."""
     minimal_pairs: int = 500
-    """Of the built-in grammar; 0: none."""
+    """Number of pairs from the built-in grammar; 0: none."""
     probe_task: str = ""
-    """The inference task of `downstream.tasks` whose models are probed; empty: no probes."""
+    """The NLI task of `downstream.tasks` whose models are probed; empty: no probes."""
     probe_pairs: int = 1500
-    """Sentence pairs from which the probes are made."""
+    """Number of sentence pairs that the probes are made from."""
     probe_file: str = ""
-    """SNLI's own file, with trees, to take them from; empty: they are of the built-in grammar."""
+    """A file of SNLI with parse trees to take the pairs from; empty: the built-in grammar."""
 
     @property
     def probe_source(self) -> str:
-        """Where the pairs of the probes are from."""
+        """The source of the probe pairs, for reports."""
         return self.probe_file or "the built-in grammar"
 
     def __post_init__(self) -> None:
         check_fields(self, "measure")
         if self.probe_task:
-            one_of(self.probe_task, INFERENCE_TASKS, "measure.probe_task")
+            one_of(self.probe_task, NLI_TASKS, "measure.probe_task")
         for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"measure.{name}={getattr(self, name)} must be at least {least}")
@@ -110,16 +117,16 @@ class MeasureConfig:
 class AblationConfig:
     """A study: every variant with every seed.
 
-    With several learning rates each variant is tuned first, on the first seed; the rate with the
-    lowest final validation loss is used for all seeds, and its run is the first seed's.
+    With several learning rates each variant is tuned first, on the first seed. The rate with the
+    lowest final validation loss is used for all seeds; its tuning run becomes the first seed's run.
     """
 
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     learning_rates: tuple[float, ...] = (1e-4,)
     pretrain: Config = field(default_factory=Config)
-    """What all variants have in common; its encoding and learning rate are not used, and
-    its seed only for vocabulary and rows."""
+    """The settings that all variants share. Its encoding and learning rate are not used; its seed
+    is used only for tokenizer and data."""
     downstream: DownstreamConfig = field(default_factory=DownstreamConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
 
@@ -132,36 +139,36 @@ class AblationConfig:
         if probed and probed not in self.downstream.tasks:
             raise UserError(
                 f"measure.probe_task={probed!r} is not among downstream.tasks="
-                f"{','.join(self.downstream.tasks)}; a model must be fine-tuned on it first"
+                f"{','.join(self.downstream.tasks)}; add it to them"
             )
         if self.measure.probe_file and not probed:
             raise UserError(
-                f"measure.probe_file={self.measure.probe_file!r} is of no use without "
-                "measure.probe_task"
+                f"measure.probe_file={self.measure.probe_file!r} needs measure.probe_task; set "
+                "both or neither"
             )
         if self.pretrain.data.reader == "live":
             raise UserError(
-                "pretrain.data.reader='live': runs of a study read rows that are made once; leave "
-                "it out"
+                "pretrain.data.reader='live': the runs of a study share prepared data; leave it out"
             )
         words = self.pretrain.model.vocab_size - len(SPECIAL_TOKENS)
         if self.measure.words > words:
             raise UserError(
-                f"measure.words={self.measure.words} is more than the {words} that "
-                f"pretrain.model.vocab_size={self.pretrain.model.vocab_size} has"
+                f"measure.words={self.measure.words} is more than the {words} ordinary tokens "
+                f"of pretrain.model.vocab_size={self.pretrain.model.vocab_size}"
             )
         if self.measure.length + 1 > self.pretrain.data.length:
             raise UserError(
-                f"measure.length={self.measure.length} positions and [CLS] are more than the "
-                f"pretrain.data.length={self.pretrain.data.length} that models are trained on"
+                f"measure.length={self.measure.length} positions and [CLS] do not fit into "
+                f"pretrain.data.length={self.pretrain.data.length}"
             )
-        # A wrong setting should not wait for its turn.
+        # Report a wrong setting now, not when its run starts.
         for variant in self.variants:
             run = run_config(self, variant, self.seeds[0], self.learning_rates[0])
+            encodings(run.model)
             longest = run.model.position.max_length
             if self.downstream.tasks and self.downstream.finetune.length > longest:
                 raise UserError(
-                    f"downstream.finetune.length={self.downstream.finetune.length} is more than "
+                    f"downstream.finetune.length={self.downstream.finetune.length} is longer than "
                     f"position.max_length={longest} of variant {variant.name}"
                 )
         for seed in self.seeds:
@@ -173,7 +180,7 @@ class AblationConfig:
 
 
 def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate: float) -> Config:
-    """The pre-training of one run."""
+    """The pre-training config of one run."""
     shared = study.pretrain
     named = POSITION_VARIANTS[variant.encoding]
     position = replace(shared.model.position, **{name: getattr(named, name) for name in ENCODING})
@@ -193,14 +200,15 @@ def _with_settings(config: Config, variant: Variant) -> Config:
         at = values
         for section in sections:
             at = at.get(section, ConfigDict())
-        if name not in at:
-            raise UserError(f"variant {variant.name}: there is no setting {setting!r}")
+        is_option = sections[-2:] == ["position", "options"]  # the encoding checks its name
+        if name not in at and not is_option:
+            raise UserError(f"variant {variant.name}: unknown setting {setting!r}")
         at[name] = value
     return from_config_dict(values)
 
 
 def ablation_config(values: ConfigDict) -> AblationConfig:
-    """The checked config of a study; tasks may be one text, `builtin_nli,builtin_sst`."""
+    """The validated config of a study; tasks may be one string, `builtin_nli,builtin_sst`."""
     require_kind(values, STUDY)
     sections = values.to_dict()
     downstream = sections.setdefault("downstream", {})
@@ -214,25 +222,28 @@ def ablation_config(values: ConfigDict) -> AblationConfig:
         AblationConfig,
         {
             **sections,
-            "variants": tuple(
-                from_mapping(Variant, variant, "config.variants")
-                for variant in values.get("variants", ())
-            ),
+            "variants": tuple(map(_variant, values.get("variants", ()))),
             "pretrain": from_config_dict(values.get("pretrain", ConfigDict())),
         },
         "config",
     )
 
 
+def _variant(values: Variant | Mapping[str, Any]) -> Variant:
+    if isinstance(values, Variant):
+        return values
+    return from_mapping(Variant, values, "config.variants")
+
+
 def study(config: AblationConfig) -> ConfigDict:
-    """A study as a config file gives it and a user overrides it."""
+    """A study as a config file returns it, open to overrides."""
     values = asdict(config)
     return ConfigDict({**values, "pretrain": to_config_dict(config.pretrain)})
 
 
 def _require_different(values: Sequence[Any], setting: str) -> None:
     if len(set(values)) < len(values):
-        raise UserError(f"{setting}={','.join(map(str, values))} names one twice")
+        raise UserError(f"{setting}={','.join(map(str, values))} has a duplicate")
 
 
 def _require_some(values: Sequence[Any], setting: str) -> None:

@@ -1,26 +1,27 @@
-"""How many steps one variant needs to reach the loss at which another ends.
+"""How many steps a variant needs to reach the final loss of another one.
 
-    goal      the mean, over the other's seeds, of the validation loss at its last evaluation
-    steps     for each seed of the first: where its curve, straight between evaluations and not
-              smoothed, is at the goal for the first time
-    speed-up  the steps at which the other's own mean curve first is at the goal (its last ones,
-              unless it had been as good before), over the geometric mean of those; none if the
-              other was there when it was first evaluated, for then nobody knows since when
+    goal      the validation loss of the other variant at its last evaluation, mean over its seeds
+    steps     for each seed of the variant: the first step at which its curve reaches the goal; the
+              curve is interpolated linearly between evaluations and not smoothed
+    speed-up  the first step at which the other variant's own mean curve reaches the goal (usually
+              its last), divided by the geometric mean of `steps`; undefined if that curve is at the
+              goal at its first evaluation, because the crossing is then unknown
 
-A seed that never reaches the goal has no steps, and then there is no speed-up either: a mean over
-the others would flatter. A curve that is below the goal at its first evaluation counts with that
-one's step, and the speed-up is a bound: at least that much. Noise makes a first crossing early;
-validation on the same rows each time leaves little of it. Steps are not seconds: what a step costs
-is another question.
+If a seed never reaches the goal, there is no speed-up: a mean over the remaining seeds would be
+biased. A curve that is below the goal at its first evaluation counts with that evaluation's step,
+and the speed-up is a lower bound. Noise makes a first crossing early; evaluating on the same
+sequences each time keeps the noise small. Steps are not seconds: a step of one variant may take
+longer than a step of another.
 
-A variant that is slower ends, with the same steps, above the goal: a ratio below 1 is not seen
-(unless the other had been as good before its end), and one near 1 is there only where every seed
-happened to be good enough. "Not all" seeds at the goal means that the two are not told apart, or
-that the first is worse. A seed that diverged never reaches a goal, and its variant sets none.
+A slower variant ends above the goal, since all variants train for the same number of steps. So a
+ratio below 1 is not observed (unless the other variant reached its final loss early), and a ratio
+near 1 only if every seed reaches the goal. If some seeds miss it, the two variants cannot be
+distinguished, or the first one is worse. A diverged seed never reaches a goal, and its variant sets
+no goal.
 
-The interval of 95 % is of the geometric mean over all seeds that might have been drawn, on either
-side: Welch's t-interval of the logarithms. Seeds of the first vary the crossing at the goal; seeds
-of the other vary the goal, and so where the first one's curves cross it.
+The 95 % interval is Welch's t-interval of the logarithms and counts the seeds of both variants. The
+variant's own seeds vary the crossing; the other variant's seeds vary the goal, and with it the
+crossing.
 """
 
 import math
@@ -34,19 +35,19 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """One variant on its way to another's final loss."""
+    """The steps of a variant to another variant's final loss."""
 
     goal: float
-    """Nats; not finite if a seed of the other diverged, and then nothing is reached."""
+    """In nats; not finite if a seed of the other variant diverged, and then it is not reached."""
     goal_steps: float | None
-    """What the other needed itself; None if there is no goal, or if it was there from the start."""
+    """Steps of the other variant; None without a goal or if it starts at the goal."""
     steps: tuple[float | None, ...]
     """By seed; None: never reached."""
     interval: tuple[float, float] | None
-    """Of the ratio; None if a side has one seed only, or if some seed of the first does not reach
-    the final loss of some seed of the other, or is there at its first evaluation."""
+    """Of the ratio. None if either variant has one seed only, or if a seed misses the final loss of
+    a seed of the other variant or is there at its first evaluation."""
     is_bound: bool
-    """The ratio is at least what it says: a seed was at the goal when it was first evaluated."""
+    """The ratio is a lower bound: a seed was at the goal at its first evaluation."""
 
     @property
     def has_goal(self) -> bool:
@@ -58,7 +59,7 @@ class SpeedUp:
 
     @property
     def steps_interval(self) -> tuple[float, float] | None:
-        """Of the geometric mean of steps: what the other needed, over the ratio's."""
+        """The interval of the geometric mean of steps, from that of the ratio."""
         if self.interval is None or self.goal_steps is None:
             return None
         low, high = self.interval
@@ -73,7 +74,7 @@ class SpeedUp:
 
 
 def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedUp:
-    """A curve is [E, 2], step and loss of each evaluation; one for each seed of either variant."""
+    """Compare two variants; a curve per seed, [E, 2]: step and loss of each evaluation."""
     mine, theirs = _curves(curves), _curves(others)
     their_mean_Ex2 = mean_curve(theirs)
     if not len(their_mean_Ex2):  # a seed diverged before it was evaluated
@@ -89,27 +90,27 @@ def speed_up(curves: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> SpeedU
 
 
 def first_crossing(curve: ArrayLike, goal: float) -> float | None:
-    """The step at which a curve is down at the goal for the first time, at least 1."""
+    """The first step at which a curve reaches the goal, at least 1; None: never."""
     curve_Ex2: NDArray[np.float64] = np.asarray(curve, np.float64)
     there = np.flatnonzero(curve_Ex2[:, 1] <= goal)
     if not math.isfinite(goal) or not len(there):
         return None
     at = int(there[0])
     step, loss = curve_Ex2[at]
-    # No straight line leads down from a loss that is not finite.
+    # There is no interpolation from a loss that is not finite.
     if at > 0 and np.isfinite(curve_Ex2[at - 1, 1]):
         step_before, loss_before = curve_Ex2[at - 1]
         step -= (step - step_before) * (goal - loss) / (loss_before - loss)
-    return max(1.0, float(step))  # an evaluation before training would make ratios infinite
+    return max(1.0, float(step))  # an evaluation at step 0 would make ratios infinite
 
 
 def _begins_at(curve_Ex2: NDArray[np.float64], goal: float) -> bool:
-    """Whether the first evaluation is down at the goal: the crossing was before it, or at it."""
+    """Whether the curve is at the goal at its first evaluation, so that the crossing is unknown."""
     return math.isfinite(goal) and curve_Ex2[0, 1] <= goal
 
 
 def mean_curve(curves: Sequence[ArrayLike]) -> NDArray[np.float64]:
-    """The mean over seeds, at the steps at which all were evaluated."""
+    """The mean over seeds, at the steps that all seeds were evaluated at."""
     each = _curves(curves)
     common = sorted(set.intersection(*(set(curve_Ex2[:, 0]) for curve_Ex2 in each)))
     loss_E = np.mean([c_Ex2[np.isin(c_Ex2[:, 0], common), 1] for c_Ex2 in each], axis=0)

@@ -1,20 +1,20 @@
-"""Whether variants that have more of one thing have more of another: Spearman's rank correlation.
+"""Spearman's rank correlation between two quantities of the variants of a study.
 
-What is drawn from all there might be is a variant, not a run. Runs of one variant are nearly copies
-of one another (the locality of a fixed encoding does not depend on the seed at all), so resampling
-runs would count each variant as often as it has seeds, and be far too sure. The interval of 95 % is
-the percentile bootstrap that resamples variants, each with all its runs.
+The sampling unit is a variant, not a run. Runs of one variant are nearly copies of one another (the
+locality of a fixed encoding does not depend on the seed at all), so resampling runs would
+underestimate the uncertainty. The 95 % interval is a percentile bootstrap that resamples variants,
+each with all its runs.
 
-With few variants it says little, and where it would mislead there is none:
+With few variants the interval is wide. Where it would mislead, it is left out:
 
     fewer than 3 variants, or one side all equal    no correlation
-    fewer than 5 variants                           no interval: too few other samples
-    perfect order                                   no interval: every resample is as perfect
-    resamples of fewer than 3 different variants    left out: two points always lie on a line
+    fewer than 5 variants                           no interval: too few distinct resamples
+    perfect order                                   no interval: every resample is perfect, too
+    resamples of fewer than 3 different variants    dropped: two points always lie on a line
 
-So beside it stands how many of all pairings of the variants' means (from eight variants on, of
-10,000 random ones and the one that was found) have a correlation as far from 0, on either side: 1
-in 360 for six variants in perfect order.
+`by_chance` is the share of all pairings of the variants' means whose correlation is at least as
+strong, of either sign: 1 in 360 for six variants in perfect order. From eight variants on it is
+estimated from 10,000 random pairings and the observed one.
 """
 
 import itertools
@@ -29,19 +29,19 @@ from scipy import stats
 
 FEWEST, FEWEST_FOR_INTERVAL = 3, 5
 _RESAMPLES = 2000
-_PAIRINGS = 10_000  # random ones; up to seven variants have fewer, and all are taken
+_PAIRINGS = 10_000  # random ones; up to seven variants have fewer, and all are used
 
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Over the means of variants, and over all runs."""
+    """The correlation over the means of variants, and over all runs."""
 
     variants: int
     of_means: float | None
     """None: not defined."""
     interval: tuple[float, float] | None
     by_chance: float | None
-    """The share of pairings of the means with as strong a correlation, of either sign."""
+    """Share of pairings of the means with at least as strong a correlation, of either sign."""
     runs: int
     of_runs: float | None
     runs_interval: tuple[float, float] | None
@@ -67,14 +67,14 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, variants: Sequence[str]) -> Ran
 
 
 def weighted_spearman(w_RxN: ArrayLike, x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-    """[R]: the rank correlation if value n were there w times; NaN where it is not defined."""
+    """[R]: the rank correlation if value n occurred w_n times; NaN where it is not defined."""
     weights_RxN: NDArray[np.float64] = np.asarray(w_RxN, np.float64)
     total_R = weights_RxN.sum(-1)
 
     def centred_ranks(values: ArrayLike) -> NDArray[np.float64]:
         v_N = np.asarray(values)
         above_NxN = (v_N[:, None] < v_N) + 0.5 * (v_N[:, None] == v_N)
-        # As seen from the middle: half of all weights lie below the mean rank, whatever the ties.
+        # Centred: half of all weights lie below the mean rank, whatever the ties.
         ranks_RxN: NDArray[np.float64] = weights_RxN @ above_NxN - total_R[:, None] / 2
         return ranks_RxN
 
@@ -115,7 +115,7 @@ def _by_chance(x_V: NDArray[np.float64], y_V: NDArray[np.float64]) -> float:
     else:
         drawn = np.tile(y_rank_V, (_PAIRINGS, 1))
         drawn = np.random.default_rng(0).permuted(drawn, axis=1)
-        # With what was found among them, chance is never 0.
+        # Includes the observed pairing, so that the share is never 0.
         paired_PxV = np.concatenate([y_rank_V[None], drawn])
     strength_P = abs(paired_PxV @ (x_rank_V - x_rank_V.mean()))
     observed = abs(y_rank_V @ (x_rank_V - x_rank_V.mean()))

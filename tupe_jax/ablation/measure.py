@@ -1,25 +1,25 @@
-"""What is measured of a pre-trained model, as parts of its record."""
+"""The measurements of a trained model, as fields of its record."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tupe_jax.ablation.config import MeasureConfig
-from tupe_jax.ablation.record import PairScore, ProbeScore
+from tupe_jax.ablation.results import PairScore, ProbeScore
 from tupe_jax.inference.loading import load
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.lab.analysis import fits, look
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
-from tupe_jax.lab.nli_pairs import InferencePair, builtin_pairs, snli_pairs
-from tupe_jax.lab.nli_probes import probe_inference
+from tupe_jax.lab.nli_pairs import NliPair, builtin_pairs, snli_pairs
+from tupe_jax.lab.nli_probes import probe_nli
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
 
 
 def measure(config: MeasureConfig, pretrained: TrainedModel) -> dict[str, Any]:
-    """Attention by position, its metrics and kinds, and minimal pairs: fields of a `RunRecord`."""
+    """Position-only attention, its metrics and kinds, minimal pairs: fields of `RunRecord`."""
     model = pretrained.float32_module()
-    # Of the two ways the one that all encodings have: only then can they be compared.
+    # Identical words work with every encoding, so that all variants can be compared.
     words = choose_words(pretrained.tokenizer.ordinary_ids, config.words)
     looks = look(attention_among_identical_words(model, config.length, words))
     return {
@@ -52,8 +52,8 @@ def _pairs(
     }
 
 
-def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
-    """Premises and hypotheses whose words will be put into another order."""
+def pairs_to_probe_with(config: MeasureConfig) -> list[NliPair]:
+    """The sentence pairs whose word order the probes change."""
     if not config.probe_task:
         return []
     if config.probe_file:
@@ -61,10 +61,10 @@ def pairs_to_probe_with(config: MeasureConfig) -> list[InferencePair]:
     return builtin_pairs("test", config.probe_pairs)
 
 
-def probe(tuned: Path, pairs: Sequence[InferencePair], length: int) -> dict[str, ProbeScore]:
-    """What a fine-tuned model says of inferences when the order of words is changed."""
+def probe(tuned: Path, pairs: Sequence[NliPair], length: int) -> dict[str, ProbeScore]:
+    """The accuracy of a fine-tuned NLI model after changes of word order."""
     model = load(tuned)
-    found = probe_inference(model.float32_module(), model.tokenizer, pairs, length=length)
+    found = probe_nli(model.float32_module(), model.tokenizer, pairs, length=length)
     return {
         result.name: ProbeScore(
             result.changed.estimate,

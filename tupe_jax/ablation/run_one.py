@@ -1,5 +1,7 @@
-"""One run: pre-train, fine-tune, measure. Each part goes on where it was when it was killed."""
+"""One run of a study: pre-train, fine-tune, measure. Each stage resumes after a kill."""
 
+import hashlib
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,62 +13,102 @@ from typing import Any
 import jax
 from flax import nnx
 
-from tupe_jax.ablation.collect import (
-    check_judged_on,
-    check_trained_on,
-    collect,
-    read_run,
+from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, run_config
+from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
+from tupe_jax.ablation.results import (
+    ProbeScore,
+    RunRecord,
+    StudyRecords,
+    TaskScore,
+    digests,
     run_settings,
 )
-from tupe_jax.ablation.config import AblationConfig, run_config
-from tupe_jax.ablation.downstream import Tasks, Tuned, finetune_all, open_tasks
-from tupe_jax.ablation.judged_on import digests
-from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
-from tupe_jax.ablation.record import ProbeScore, RunRecord
-from tupe_jax.ablation.shared_data import SharedData, make_shared_data
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.schema import Config
+from tupe_jax.data.labelled.glue import TASKS
+from tupe_jax.data.pretraining.token_shards import INDEX_FILE
 from tupe_jax.distributed.mesh import make_mesh
-from tupe_jax.distributed.process_group import say
+from tupe_jax.finetune.glue.aggregation import Moment, RateScore, summarize_task
+from tupe_jax.finetune.results import Trial, TrialResult, trials_of
+from tupe_jax.finetune.run import finetune
+from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.inference.loading import load
-from tupe_jax.lab.nli_pairs import InferencePair
+from tupe_jax.inference.trained_model import TrainedModel
+from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
+from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_dataset
 from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
-from tupe_jax.training.program import check_settings
+from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
+
+logger = logging.getLogger(__name__)
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER, LOCK_FILE = "pretrain", "finetune", "run.lock"
 
+Tasks = Mapping[str, FinetuneTask]
+
 
 @dataclass(frozen=True)
-class Performer:
-    """Does runs of a study; holds what they share."""
+class SharedData:
+    """Tokenizer and token sequences that all runs of a study read."""
 
-    config: AblationConfig
-    workdir: Path
+    vocabulary: Path
+    rows: Path
+
+    def digest(self) -> str:
+        """Identifies the tokenizer and the sequences."""
+        files = [self.vocabulary, self.rows / INDEX_FILE]
+        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+    def given_to(self, config: Config) -> Config:
+        """The config of a run that reads this data."""
+        data = replace(config.data, vocabulary=str(self.vocabulary), prepared=str(self.rows))
+        return replace(config, data=data)
+
+
+def make_shared_data(config: Config, workdir: Path) -> SharedData:
+    """Create what is missing in the work directory."""
+    # Shards may start at the same time: the first one creates the data, the others wait for it.
+    with exclusive_lock(workdir / "data.lock"):
+        vocabulary = make_dataset(config, workdir, None)
+    return SharedData(vocabulary, Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER))
+
+
+@dataclass(frozen=True)
+class StudyRunner:
+    """Executes the runs of a study; holds what they share."""
+
+    records: StudyRecords
     data: SharedData
     tasks: Tasks
-    pairs: Sequence[InferencePair]
-    """Of which the probes are made."""
+    pairs: Sequence[NliPair]
+    """The sentence pairs that the probes change."""
     stop: Stop
 
-    def __call__(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
-        """The record of a run, for tuning of its pre-training only; None: stopped on request."""
-        folder = self.workdir / key.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        refusal = f"another process does this run: {folder}; give each of them another --shard"
-        with exclusive_lock(folder / LOCK_FILE, UserError(refusal)):
-            return self._do(key, is_tuning)
+    @property
+    def config(self) -> AblationConfig:
+        return self.records.config
 
-    def _do(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
-        jax.clear_caches()  # programs of the run before, which would only fill the memory
-        record = read_run(self.config, self.workdir, key) or self._pretrain(key)
+    def __call__(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
+        """The record of a run; a tuning run is only pre-trained. None: stopped on request."""
+        folder = self._folder(key)
+        folder.mkdir(parents=True, exist_ok=True)
+        refusal = f"{folder}: another process executes this run; give each process its own --shard"
+        with exclusive_lock(folder / LOCK_FILE, UserError(refusal)):
+            return self._run(key, is_tuning)
+
+    def _folder(self, key: RunKey) -> Path:
+        return self.records.workdir / key.folder
+
+    def _run(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
+        jax.clear_caches()  # the previous run's programs would only fill the memory
+        record = self.records.read(key) or self._pretrain(key)
         if record is None or record.diverged or record.is_measured or is_tuning:
             return record
-        folder = self.workdir / key.folder
+        folder = self._folder(key)
         pretrained = load(folder / PRETRAIN_FOLDER)
         tuned = finetune_all(
             self.config, pretrained, self.tasks, folder / FINETUNE_FOLDER, self.stop
@@ -82,14 +124,14 @@ class Performer:
             **found,
         )
 
-    def _probe(self, tuned: Mapping[str, Tuned]) -> dict[str, ProbeScore]:
+    def _probe(self, tuned: Mapping[str, "FinetunedTask"]) -> dict[str, ProbeScore]:
         task = self.config.measure.probe_task
         if not task:
             return {}
         return probe(tuned[task].folder, self.pairs, self.config.downstream.finetune.length)
 
     def _pretrain(self, key: RunKey) -> RunRecord | None:
-        folder = self.workdir / key.folder / PRETRAIN_FOLDER
+        folder = self._folder(key) / PRETRAIN_FOLDER
         folder.mkdir(exist_ok=True)
         variant = self.config.variant(key.variant)
         config = run_config(self.config, variant, key.seed, key.learning_rate)
@@ -98,7 +140,7 @@ class Performer:
             if not pretrain(self.data.given_to(config), folder, self.stop).finished:
                 return None
         except DivergedError as error:
-            say(f"{key}: {error}")
+            logger.warning("%s: %s", key, error)
             diverged = True
         return RunRecord(
             variant=key.variant,
@@ -112,8 +154,9 @@ class Performer:
         )
 
 
-def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
-    """Make or open all that runs share, so that what is missing is told before any training."""
+def open_study(records: StudyRecords, stop: Stop) -> StudyRunner:
+    """Create or open all that runs share, so that missing files are reported before training."""
+    config, workdir = records.config, records.workdir
     for variant in config.variants:
         check_settings(
             run_config(config, variant, config.seeds[0], config.learning_rates[0]),
@@ -121,20 +164,20 @@ def open_study(config: AblationConfig, workdir: Path, stop: Stop) -> Performer:
         )
     tasks, pairs = open_tasks(config.downstream), pairs_to_probe_with(config.measure)
     data = make_shared_data(config.pretrain, workdir)
-    there = collect(config, workdir).records
-    check_trained_on(data.digest(), data.rows, there, workdir)
-    check_judged_on(digests(tasks, pairs), "those that are here now", there, workdir)
-    return Performer(config, workdir, data, tasks, pairs, stop)
+    finished = records.collect().records
+    records.check_trained_on(data.digest(), data.rows, finished)
+    records.check_evaluated_on(digests(tasks, pairs), "the current ones", finished)
+    return StudyRunner(records, data, tasks, pairs, stop)
 
 
 @contextmanager
 def compiled_once() -> Iterator[None]:
-    """Keep compiled programs meanwhile: the seeds of a variant share most of them.
+    """Cache compiled programs during a study: the seeds of a variant share most of them.
 
-    Not in the work directory: what one CPU compiles, another one may not be able to run.
+    The cache is not in the work directory, because another CPU may not be able to run it.
     """
     setting = "jax_compilation_cache_dir"
-    if jax.config.values[setting]:  # they are kept already, and for longer
+    if jax.config.values[setting]:  # the user has a cache that outlives this process
         yield
         return
     with TemporaryDirectory() as folder:
@@ -154,3 +197,58 @@ def _curve(folder: Path) -> tuple[tuple[int, float], ...]:
 def _parameters(config: Config) -> int:
     model = nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0)))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def open_tasks(config: DownstreamConfig) -> Tasks:
+    """All tasks of a study, opened before pre-training so that missing files show up early."""
+    data_dir = Path(config.data_dir) if config.data_dir else None
+    return {
+        name: open_task(
+            name,
+            data_dir=data_dir if name in TASKS else None,
+            train_examples=None if name in TASKS else config.train_examples,
+            dev_examples=None if name in TASKS else config.dev_examples,
+        )
+        for name in config.tasks
+    }
+
+
+@dataclass(frozen=True)
+class FinetunedTask:
+    """The score of a run on a task, and the folder of a model that reached it."""
+
+    score: TaskScore
+    folder: Path
+
+
+def finetune_all(
+    config: AblationConfig, pretrained: TrainedModel, tasks: Tasks, folder: Path, stop: Stop
+) -> dict[str, FinetunedTask] | None:
+    """Fine-tune on every task of the study; None: stopped on request."""
+    found = {}
+    trials = trials_of(config.downstream.learning_rates, config.downstream.seeds)
+    for name, task in tasks.items():
+        is_probed = name == config.measure.probe_task  # probes need the weights
+        settings = config.downstream.finetune
+        settings = replace(settings, keep_weights=settings.keep_weights or is_probed)
+        results = finetune(settings, pretrained, task, trials, folder / name, stop)
+        if results is None:
+            return None
+        found[name] = _protocol_score(task, results, folder / name)
+    return found
+
+
+def _protocol_score(
+    task: FinetuneTask, results: Sequence[TrialResult], folder: Path
+) -> FinetunedTask:
+    """The paper's protocol: the learning rate with the best median over seeds."""
+    split, metric = task.chosen_by
+
+    def reported(moment: Moment) -> RateScore:
+        score = summarize_task(results, metric, moment, len(results)).reported(split)
+        assert score is not None, "every trial has a score"
+        return score
+
+    best, last = reported(lambda r: r.best), reported(lambda r: r.last)
+    first = Trial(best.learning_rate, next(iter(best.by_seed)))
+    return FinetunedTask(TaskScore(metric, best.median, last.median), folder / first.name)

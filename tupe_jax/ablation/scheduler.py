@@ -1,89 +1,91 @@
-"""The work of a study, unit by unit. A finished run is never repeated; one under way goes on.
+"""Executes a study unit by unit. Finished runs are never repeated; a started run resumes.
 
 A work directory holds
 
-    config.json                     what the study was begun with; other settings are refused
-    data/                           vocabulary and rows of all runs
+    config.json                     the settings of the study; other settings are rejected
+    data/                           tokenizer and token sequences of all runs
     runs/<variant>/seed<s>-lr<r>/   one run: pretrain/, finetune/<task>/, and at its end
                                     record.json and matrices.npz
-    table.md, table.csv,            made from the records that are there
+    table.md, table.csv,            made from all records so far
     report.html, loss.png
 
-so that work directories of several machines are joined by copying their runs together.
+Work directories of several machines are merged by copying their runs into one.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tupe_jax.ablation.collect import FREE, finished, key_of, read_run
 from tupe_jax.ablation.config import AblationConfig
-from tupe_jax.ablation.record import RunRecord, write_record
+from tupe_jax.ablation.results import FREE, RunRecord, StudyRecords, write_record
 from tupe_jax.ablation.work_plan import RunKey, Unit, plan, tuning_runs
-from tupe_jax.distributed.process_group import say
-from tupe_jax.finetune.glue.protocol import Shard
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
+from tupe_jax.run.shard import WorkShard
 from tupe_jax.utils.errors import RetryError
 
-MAY_DIFFER = ("variants", "seeds", "learning_rates")
-"""More may be asked for later; every record tells what its variant was."""
+logger = logging.getLogger(__name__)
 
-Perform = Callable[[RunKey, bool], RunRecord | None]
-"""Do a run, or, if the second is true, only what tuning needs; None: stopped on request."""
+MAY_DIFFER = ("variants", "seeds", "learning_rates")
+"""May grow later; every record holds the settings of its variant."""
+
+RunOne = Callable[[RunKey, bool], RunRecord | None]
+"""Executes a run, or only its pre-training if the flag `is_tuning` is set; None: stopped."""
 
 
 def begin(config: AblationConfig, workdir: Path) -> None:
-    """Note what a work directory is about; settings that do not fit it are refused."""
+    """Write the settings to the work directory; raise if it holds other ones."""
     if not any(workdir.glob("data/*")) and not any(workdir.glob("runs/*")):
-        # Nothing was made: the last attempt failed, and its settings may be what was wrong.
+        # Nothing was computed: the last attempt failed, perhaps because of its settings.
         (workdir / CONFIG_FILE).unlink(missing_ok=True)
     check_begun_with(workdir, asdict(config), (*FREE, *MAY_DIFFER))
 
 
 def run_shard(
-    config: AblationConfig,
-    workdir: Path,
-    shard: Shard,
-    open_study: Callable[[], Perform],
+    records: StudyRecords,
+    shard: WorkShard,
+    open_study: Callable[[], RunOne],
     stop: Stop,
     after_run: Callable[[], object],
 ) -> bool:
-    """Do what is not done of a shard; False: stopped on request, saved."""
-    todo = [unit for unit in plan(config, shard) if finished(config, workdir, unit) is None]
+    """Execute the unfinished units of a shard; False: stopped on request, state saved."""
+    todo = [unit for unit in plan(records.config, shard) if records.finished(unit) is None]
     if not todo:
         return True
-    perform = open_study()
+    run_one = open_study()
     waiting = []
     for number, unit in enumerate(todo, start=1):
         if stop.requested:
             return False
-        key = key_of(config, workdir, unit)
+        key = records.key_of(unit)
         if key is None:
             waiting.append(unit)
             continue
-        say(f"{number} of {len(todo)}: {key}{' (tuning)' if unit.is_tuning else ''}")
-        record = perform(key, unit.is_tuning)
+        tuning = " (tuning)" if unit.is_tuning else ""
+        logger.info("%d of %d: %s%s", number, len(todo), key, tuning)
+        record = run_one(key, unit.is_tuning)
         if record is None:
             return False
-        write_record(record, workdir / key.folder)
+        write_record(record, records.workdir / key.folder)
         after_run()
     if waiting:
-        raise RetryError(_waits_for(config, workdir, waiting))
+        raise RetryError(_missing_tuning(records, waiting))
     return True
 
 
-def _waits_for(config: AblationConfig, workdir: Path, waiting: Sequence[Unit]) -> str:
-    """Which tuning of other shards is not done."""
+def _missing_tuning(records: StudyRecords, waiting: Sequence[Unit]) -> str:
+    """Which tuning runs of other shards are not finished."""
     missing = [
         str(key)
         for variant in dict.fromkeys(unit.variant for unit in waiting)
-        for key in tuning_runs(config, variant)
-        if read_run(config, workdir, key) is None
+        for key in tuning_runs(records.config, variant)
+        if records.read(key) is None
     ]
     if not missing:
-        return "other shards have chosen the learning rates meanwhile: start this again"
+        return "other shards have finished tuning in the meantime; run this command again"
     return (
-        f"learning rates are chosen when other shards have finished {'; '.join(missing)}: run "
-        "those (or copy their folders here), then start this again"
+        f"this shard needs the learning rates that other shards tune; not finished: "
+        f"{'; '.join(missing)}. Run these shards (or copy their folders here), then run this "
+        "command again"
     )

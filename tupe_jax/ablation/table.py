@@ -1,4 +1,4 @@
-"""The table of a study: Markdown with a line for each variant, CSV with one for each run."""
+"""The table of a study: Markdown with a row for each variant, CSV with a row for each run."""
 
 import csv
 import io
@@ -7,14 +7,13 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.convergence import SpeedUp, first_crossing
-from tupe_jax.ablation.record import RunRecord
+from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.work_plan import best_rate
 
 NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
 PERCENTAGES = {"accuracy", "f1"}
-"""Of other metrics (Matthews' correlation, Pearson's) a hundredth is no percent."""
+"""Metrics shown as percentages; correlations are shown times 100 instead."""
 
 Value = Callable[[RunRecord], float | None]
 
@@ -30,15 +29,15 @@ def _mean_of_heads(measure: str) -> Value:
 SHOWN_MEASURES: dict[str, Value] = {
     "locality": _of_mean_matrix("locality"),
     "symmetry": _of_mean_matrix("symmetry"),
-    # A head to the left and one to the right are lost in a mean matrix.
+    # Per head: in a mean matrix a left head and a right head cancel.
     "mirror symmetry of heads": _mean_of_heads("mirror_symmetry"),
 }
-"""As the second paper takes its two, and one that sees the sides."""
+"""The two metrics of Chen et al. (2023), and one that detects one-sided heads."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A number of every run, and how it is written."""
+class RunColumn:
+    """A number of every run and its format."""
 
     title: str
     value: Value
@@ -46,28 +45,28 @@ class Column:
     scale: float = 1.0
 
 
-def columns_of(collected: Collected) -> list[Column]:
-    """What the study measures."""
-    config = collected.config
-    columns = [Column("validation loss, nats", lambda r: r.final_loss, 3)]
-    columns += [_score_column(task, collected) for task in config.downstream.tasks]
-    columns += [Column(name, value, 3) for name, value in SHOWN_MEASURES.items()]
+def columns_of(results: StudyResults) -> list[RunColumn]:
+    """The columns for all measurements of the study."""
+    config = results.config
+    columns = [RunColumn("validation loss, nats", lambda r: r.final_loss, 3)]
+    columns += [_score_column(task, results) for task in config.downstream.tasks]
+    columns += [RunColumn(name, value, 3) for name, value in SHOWN_MEASURES.items()]
     if config.measure.minimal_pairs:
-        columns.append(Column("minimal pairs, %", _all_pairs, 1, 100))
-    probes = dict.fromkeys(name for record in _runs(collected) for name in record.probes)
+        columns.append(RunColumn("minimal pairs, %", _all_pairs, 1, 100))
+    probes = dict.fromkeys(name for record in _runs(results) for name in record.probes)
     return columns + [_probe_column(name) for name in probes]
 
 
-def _score_column(task: str, collected: Collected) -> Column:
-    metrics = {record.scores[task].metric for record in _runs(collected) if task in record.scores}
+def _score_column(task: str, results: StudyResults) -> RunColumn:
+    metrics = {record.scores[task].metric for record in _runs(results) if task in record.scores}
     unit = "%" if metrics <= PERCENTAGES else f"100 x {metrics.pop()}"
-    return Column(
+    return RunColumn(
         f"{task}, {unit}", lambda r: r.scores[task].best if task in r.scores else None, 1, 100
     )
 
 
-def _probe_column(name: str) -> Column:
-    return Column(
+def _probe_column(name: str) -> RunColumn:
+    return RunColumn(
         f"{name}, points", lambda r: r.probes[name].delta if name in r.probes else None, 1, 100
     )
 
@@ -76,16 +75,16 @@ def _all_pairs(record: RunRecord) -> float | None:
     return record.pairs["all"].accuracy if "all" in record.pairs else None
 
 
-def markdown(collected: Collected) -> str:
-    """The table, and below it what one must know to read it."""
-    columns = columns_of(collected)
-    steps = collected.to_first
+def markdown(results: StudyResults) -> str:
+    """The table, followed by notes on how to read it."""
+    columns = columns_of(results)
+    steps = results.to_first
     header = ["variant", "parameters", "learning rate", "seeds", *(c.title for c in columns)]
-    header += [f"steps to {collected.first}'s final loss"] if steps else []
+    header += [f"steps to {results.first}'s final loss"] if steps else []
     lines = [_line(header), "|---|" + "---:|" * (len(header) - 1)]
-    for variant in collected.config.variants:
-        records = list(collected.runs[variant.name].values())
-        planned = len(collected.config.seeds)
+    for variant in results.config.variants:
+        records = list(results.runs[variant.name].values())
+        planned = len(results.config.seeds)
         mark = UNFINISHED if len(records) < planned else ""
         lines.append(
             _line(
@@ -99,11 +98,11 @@ def markdown(collected: Collected) -> str:
                 ]
             )
         )
-    return "\n".join([*lines, "", *_notes(collected, steps)])
+    return "\n".join([*lines, "", *_notes(results, steps)])
 
 
 def _steps(result: SpeedUp | None) -> str:
-    """Geometric mean over seeds and its interval."""
+    """Geometric mean over seeds with its interval."""
     if result is None:
         return NOTHING
     if not result.has_goal:
@@ -117,8 +116,8 @@ def _steps(result: SpeedUp | None) -> str:
     return f"{most}{statistics.geometric_mean(result.reached):,.0f}{shown}"
 
 
-def _cell(column: Column, records: Sequence[RunRecord]) -> str:
-    """Mean and standard deviation over seeds; of how many, if not all have the number."""
+def _cell(column: RunColumn, records: Sequence[RunRecord]) -> str:
+    """Mean and standard deviation over seeds; the number of seeds if some have no value."""
     found = [column.value(record) for record in records]
     values = [column.scale * value for value in found if value is not None]
     if not values:
@@ -130,55 +129,55 @@ def _cell(column: Column, records: Sequence[RunRecord]) -> str:
     return f"{mean} ± {statistics.stdev(values):.{column.digits}f}{of}"
 
 
-def _notes(collected: Collected, steps: Mapping[str, SpeedUp]) -> Iterator[str]:
-    config = collected.config
+def _notes(results: StudyResults, steps: Mapping[str, SpeedUp]) -> Iterator[str]:
+    config = results.config
     train, data = config.pretrain.train, config.pretrain.data
     yield (
-        f"{train.steps:,} steps of {train.batch_size} rows of {data.length} tokens of "
-        f"{data.task}. Mean ± standard deviation over seeds. Attention by position: "
-        f"n = {config.measure.length}, {config.measure.words} repeated words; locality and "
-        "symmetry are those of the mean matrix over layers and heads, mirror symmetry is the mean "
-        "of every head's own."
+        f"{train.steps:,} steps of {train.batch_size} sequences of {data.length} tokens of "
+        f"{data.task}. Mean ± standard deviation over seeds. Position-only attention: "
+        f"n = {config.measure.length}, {config.measure.words} repeated words. Locality and "
+        "symmetry are computed from the mean matrix over layers and heads; mirror symmetry is "
+        "computed per head and averaged."
     )
     if steps:
         yield (
-            f"Steps to the mean final validation loss of {collected.first}: the geometric "
-            "mean over seeds and its interval of 95 %, where there is one. A slower variant ends "
-            "above that loss: reached by some seeds means not told apart (or that the others "
-            "diverged), never reached that no number can be given."
+            f"Steps to the mean final validation loss of {results.first}: the geometric "
+            "mean over seeds, with a 95 % interval where it is defined. A slower variant ends "
+            "above that loss. If only some seeds reach it, the two variants cannot be "
+            "distinguished, or the other seeds diverged."
         )
         if not all(result.has_goal for result in steps.values()):
-            yield f"{NO_GOAL.capitalize()}: a seed of {collected.first} diverged."
+            yield f"{NO_GOAL.capitalize()}: a seed of {results.first} diverged."
     if config.downstream.tasks:
         yield (
-            "Tasks: the best evaluation on dev, of the learning rate whose median over seeds of "
-            "fine-tuning is best."
+            "Tasks: the best evaluation on dev, for the learning rate with the best median over "
+            "fine-tuning seeds."
         )
     if config.measure.probe_task:
         yield (
-            "Shuffle and Random: the accuracy of models fine-tuned on "
-            f"{config.measure.probe_task}, on pairs of {config.measure.probe_source}, after the "
-            "order of words was changed, less that before. In Shuffle-SR another answer is "
-            "right after the change; in the others the same."
+            "Shuffle and Random: the change in accuracy of models fine-tuned on "
+            f"{config.measure.probe_task} when the word order of pairs of "
+            f"{config.measure.probe_source} is changed. In Shuffle-SR another answer is right "
+            "after the change; in the other probes the answer stays the same."
         )
-    if any(collected.tuning.values()):
+    if any(results.tuning.values()):
         yield ""
-        yield from _tuning_table(collected)
-    if collected.missing:
+        yield from _tuning_table(results)
+    if results.missing:
         yield ""
-        yield f"\\{UNFINISHED} Runs still to come: {len(collected.missing)}."
+        yield f"\\{UNFINISHED} Unfinished runs: {len(results.missing)}."
 
 
-def _tuning_table(collected: Collected) -> Iterator[str]:
-    """What every learning rate reached, so that a reader sees whether the grid was wide enough."""
-    config = collected.config
+def _tuning_table(results: StudyResults) -> Iterator[str]:
+    """The loss of every learning rate, which shows whether the grid was wide enough."""
+    config = results.config
     rates = sorted(config.learning_rates)
-    yield f"Learning rates, by the validation loss of seed {config.seeds[0]}:"
+    yield f"Final validation loss of seed {config.seeds[0]} by learning rate:"
     yield ""
     yield _line(["variant", *(f"{rate:g}" for rate in rates)])
     yield "|---|" + "---:|" * len(rates)
     at_the_edge = []
-    for name, records in collected.tuning.items():
+    for name, records in results.tuning.items():
         losses = {rate: record.final_loss for rate, record in records.items()}
         chosen = best_rate(losses) if len(losses) == len(rates) else None
         if chosen is not None and math.isinf(losses[chosen]):
@@ -193,15 +192,15 @@ def _tuning_table(collected: Collected) -> Iterator[str]:
             at_the_edge.append(f"{name} ({chosen:g})")
     if at_the_edge:
         yield ""
-        yield f"Best at the edge of what was tried: {', '.join(at_the_edge)}."
+        yield f"Best learning rate at the edge of the grid: {', '.join(at_the_edge)}."
 
 
-def csv_table(collected: Collected) -> str:
+def csv_table(results: StudyResults) -> str:
     """Every number of every finished run."""
-    first, to_first = collected.first, collected.to_first
+    first, to_first = results.first, results.to_first
     rows = [
         {**dict(_numbers(record)), **dict(_steps_of(record, first, to_first.get(record.variant)))}
-        for record in _runs(collected)
+        for record in _runs(results)
     ]
     titles = dict.fromkeys(title for row in rows for title in row)
     out = io.StringIO()
@@ -235,14 +234,14 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
 def _steps_of(
     record: RunRecord, first: str, to_first: SpeedUp | None
 ) -> Iterator[tuple[str, str | float]]:
-    """Where a run of another variant is at the first one's final loss, if there is one."""
+    """The step at which a run of another variant reaches the first variant's final loss."""
     if to_first is not None and to_first.has_goal and record.curve:
         steps = first_crossing(record.curve, to_first.goal)
         yield f"steps_to_{first}", "never" if steps is None else steps
 
 
-def _runs(collected: Collected) -> Iterator[RunRecord]:
-    for records in collected.runs.values():
+def _runs(results: StudyResults) -> Iterator[RunRecord]:
+    for records in results.runs.values():
         yield from records.values()
 
 

@@ -1,16 +1,16 @@
-"""Which runs a study has, in which order, and which of them belong to a shard. No I/O."""
+"""The runs of a study, their order, and their assignment to shards. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig
-from tupe_jax.finetune.glue.protocol import Shard
+from tupe_jax.run.shard import ALL_WORK, WorkShard
 
 
 @dataclass(frozen=True)
 class RunKey:
-    """All that tells a run from the others of its study."""
+    """Identifies a run within its study."""
 
     variant: str
     seed: int
@@ -26,8 +26,8 @@ class RunKey:
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of work: a run with the variant's best learning rate, from beginning to end; or, if
-    a learning rate is given, a pre-training that serves to find it.
+    """A unit of work: a complete run with the variant's best learning rate; or, if a learning rate
+    is given, a tuning run, which is only pre-trained.
     """
 
     variant: str
@@ -39,27 +39,24 @@ class Unit:
         return self.learning_rate is not None
 
 
-EVERYTHING = Shard()
+def plan(config: AblationConfig, shard: WorkShard = ALL_WORK) -> list[Unit]:
+    """The units of a shard: first all tuning runs, then the first seed of every variant, and so on.
 
-
-def plan(config: AblationConfig, shard: Shard = EVERYTHING) -> list[Unit]:
-    """The work of a shard: first all tuning, then one seed of every variant after the other.
-
-    The runs of a variant stay together, so that no shard waits for what another one tunes. Where
-    there are more shards than variants, several share one.
+    All runs of a variant go to one shard, so that no shard waits for the tuning of another. If
+    there are more shards than variants, several shards divide the runs of a variant.
     """
     count = len(config.variants)
     mine: list[tuple[tuple[int, int], Unit]] = []
     for number, variant in enumerate(config.variants):
         units = _units_of(config, variant.name)
         if shard.count <= count:
-            places = range(len(units)) if number % shard.count == shard.index else range(0)
+            indices = range(len(units)) if number % shard.count == shard.index else range(0)
         elif shard.index % count == number:
             sharing = len(range(number, shard.count, count))
-            places = range(shard.index // count, len(units), sharing)
+            indices = range(shard.index // count, len(units), sharing)
         else:
-            places = range(0)
-        mine += [((place, number), units[place]) for place in places]
+            indices = range(0)
+        mine += [((index, number), units[index]) for index in indices]
     return [unit for _, unit in sorted(mine, key=lambda item: item[0])]
 
 
@@ -69,12 +66,12 @@ def _units_of(config: AblationConfig, variant: str) -> list[Unit]:
 
 
 def tuning_runs(config: AblationConfig, variant: str) -> list[RunKey]:
-    """The runs among which the learning rate is chosen; none if there is no choice."""
+    """The runs that the learning rate is chosen from; empty if the study has only one rate."""
     if len(config.learning_rates) == 1:
         return []
     return [RunKey(variant, config.seeds[0], rate) for rate in config.learning_rates]
 
 
 def best_rate(final_loss: Mapping[float, float]) -> float:
-    """The learning rate with the lowest loss; of equal ones the smaller."""
+    """The learning rate with the lowest loss; the smaller one on a tie."""
     return min(final_loss, key=lambda rate: (final_loss[rate], rate))

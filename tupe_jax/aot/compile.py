@@ -1,56 +1,87 @@
-"""Would a config train on hardware that is not here? Ask its compiler."""
+"""Compiles the train step of a config for a target that need not be attached to this machine."""
 
 import dataclasses
+import logging
 import math
-from collections.abc import Callable
+import re
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import jax
 from jax.sharding import Mesh
 
 from tupe_jax.aot.batch_search import largest_batch
-from tupe_jax.aot.compiled import Compiled, Program, compile_program
+from tupe_jax.aot.hlo import Collective, read_collectives
 from tupe_jax.aot.step_time import Estimate, estimate
 from tupe_jax.aot.targets import Target
 from tupe_jax.config.schema import Config, Remat
+from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
-from tupe_jax.kernels.dispatch import Choice
-from tupe_jax.model.attention_backend import attention_choice
+from tupe_jax.model.attention_backend import Choice, attention_choice
 from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
-from tupe_jax.training.program import (
+from tupe_jax.training.train_state import plan_state
+from tupe_jax.training.train_step import (
     check_settings,
     lower_train_step,
     masking,
     schedule_of,
     tokens_shape,
 )
-from tupe_jax.training.train_state import plan_state
+from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 CHEAPEST_FIRST: tuple[Remat, ...] = ("none", "dots", "projections", "full")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the compiler said about the train step of a config."""
+class CompiledStep:
+    """What a compiled train step needs on each device."""
+
+    memory: Mapping[str, int]
+    """HBM bytes by kind: the arguments, temporaries, program. They add up to the peak."""
+    collectives: list[Collective] | None
+    """None if the compiler ran out of memory."""
+    seconds: float
+    """Compile time."""
+
+    @property
+    def peak_bytes(self) -> int:
+        return sum(self.memory.values())
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """The train step of a config, compiled for a target."""
 
     config: Config
     target: Target
     mesh: Mesh
-    compiled: Compiled
+    compiled: CompiledStep
+
+    def __str__(self) -> str:
+        return (
+            f"remat {self.config.model.remat}, batch of {self.batch_per_device:,} per device: "
+            f"{self.compiled.peak_bytes / GIB:.2f} of {self.target.chip.memory / GIB:.2f} GiB, "
+            f"{'fits' if self.fits else 'does not fit'} ({self.compiled.seconds:.0f} s)"
+        )
 
     @property
     def devices(self) -> int:
         return int(self.mesh.size)
 
     @property
-    def rows_per_device(self) -> int:
-        """In one pass: a micro-batch, if there are several."""
-        return rows_per_device(self.config, self.mesh)
+    def batch_per_device(self) -> int:
+        """Sequences in one pass: in a micro-batch, if there are several."""
+        return batch_per_device(self.config, self.mesh)
 
     @property
     def spare_bytes(self) -> int:
-        """Of a device's memory; negative if the step does not fit."""
-        if self.compiled.collectives is None:  # the compiler's own count decides
+        """Free memory of a device; negative if the step does not fit."""
+        if self.compiled.collectives is None:  # the compiler refused, whatever its count
             return min(self.target.chip.memory - self.compiled.peak_bytes, -1)
         return self.target.chip.memory - self.compiled.peak_bytes
 
@@ -64,13 +95,13 @@ class Answer:
 
     @property
     def attention(self) -> Choice:
-        """Which implementation of attention was compiled."""
+        """The implementation of attention that was compiled."""
         config = self.config
         return attention_choice(config.model, self.target.chip.platform, config.data.length)
 
     @property
     def flops_per_step(self) -> float:
-        """Of the model, counted from its shapes."""
+        """The model's FLOPs, counted from its shapes."""
         config = self.config
         return self.tokens_per_step * training_flops_per_token(
             config.model,
@@ -80,7 +111,7 @@ class Answer:
         )
 
     def estimate(self, peak_share: float) -> Estimate:
-        """How long a step would take."""
+        """The time that a step would take."""
         again = recomputed_flops_per_token(
             self.config.model,
             self.config.data.length,
@@ -96,85 +127,136 @@ class Answer:
 
 
 def mesh_for(config: Config, target: Target) -> Mesh:
-    """The config's mesh of the target's devices: as many slices as it wants, of such a size."""
+    """The config's mesh on the target's devices, with as many slices as the config sets."""
     return make_mesh(config.mesh, target.devices(max(config.mesh.slice, 1)))
 
 
-def train_step_program(config: Config, mesh: Mesh) -> Program:
-    """The step of `tupe pretrain` on these devices; no data is needed to compile it."""
+def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
+    """Compile the step of `tupe pretrain`; no data is needed. It may need too much memory."""
     check_settings(config, mesh)
     plan = plan_state(config, mesh)
     # Of the vocabulary and the corpus only sizes matter here.
     mask = masking(config, [True] * config.model.vocab_size)
     schedule = schedule_of(config, rows_per_epoch=1)
     state = plan.abstract_sharded
-    return Program(
-        lower=lambda: lower_train_step(config, plan, mesh, mask, schedule),
-        mesh=mesh,
-        arguments={
+    compiled = _compile(
+        lower_train_step(config, plan, mesh, mask, schedule),
+        mesh,
+        {
             "parameters": state.params,
             "optimizer": state.opt_state,
             **({} if state.ema is None else {"average": state.ema}),
             "batch": tokens_shape(config, mesh),
         },
     )
+    return CompileResult(config, target, mesh, compiled)
 
 
-def ask(config: Config, target: Target, mesh: Mesh) -> Answer:
-    return Answer(config, target, mesh, compile_program(train_step_program(config, mesh)))
+def _compile(lowered: jax.stages.Lowered, mesh: Mesh, trees: Mapping[str, Any]) -> CompiledStep:
+    """`trees` are the arguments by kind, of `jax.ShapeDtypeStruct`s with shardings."""
+    arguments = {kind: bytes_per_device(tree) for kind, tree in trees.items()}
+    began = time.monotonic()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        needed = _needed_bytes(str(error))
+        others = max(needed - sum(arguments.values()), 0)
+        memory = {**arguments, "temporaries": others}
+        return CompiledStep(memory, None, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    sizes: Any = compiled.memory_analysis()
+    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    memory = {
+        **arguments,
+        # Some arrays are padded to the hardware's tiles.
+        "padding": sizes.argument_size_in_bytes - sum(arguments.values()),
+        "temporaries": sizes.temp_size_in_bytes + results,
+        "program": sizes.generated_code_size_in_bytes,
+    }
+    domains = [domain(device) for device in mesh.devices.flat]
+    return CompiledStep(memory, read_collectives(compiled.as_text() or "", domains), seconds)
 
 
 def fit(
-    config: Config,
-    target: Target,
-    mesh: Mesh,
-    say: Callable[[Answer], None],
-    known: Answer | None = None,
-) -> Answer:
-    """The config with the cheapest remat under which its batch fits, then with the largest batch.
+    config: Config, target: Target, mesh: Mesh, known: CompileResult | None = None
+) -> CompileResult:
+    """The cheapest remat policy under which the batch fits, then with the largest batch.
 
-    If its batch fits under no policy: with the largest batch under the one that saves most. `say`
-    hears of every compilation; `known` is one that need not be done again.
+    If the batch fits under no policy: the largest batch under the policy that saves most memory.
+    `known` is a result that need not be compiled again.
     """
-    answers: dict[tuple[Remat, int], Answer] = {}
+    results: dict[tuple[Remat, int], CompileResult] = {}
     if known is not None:
-        answers[known.config.model.remat, known.rows_per_device] = known
+        results[known.config.model.remat, known.batch_per_device] = known
 
-    def answer(remat: Remat, rows: int) -> Answer:
-        if (remat, rows) not in answers:
+    def result(remat: Remat, batch: int) -> CompileResult:
+        if (remat, batch) not in results:
             model = dataclasses.replace(config.model, remat=remat)
-            changed = with_rows(dataclasses.replace(config, model=model), rows, mesh)
-            answers[remat, rows] = ask(changed, target, mesh)
-            say(answers[remat, rows])
-        return answers[remat, rows]
+            changed = with_batch(dataclasses.replace(config, model=model), batch, mesh)
+            results[remat, batch] = compile_for(changed, target, mesh)
+            logger.info("%s", results[remat, batch])
+        return results[remat, batch]
 
-    start = rows_per_device(config, mesh)
-    policy = next((p for p in CHEAPEST_FIRST if answer(p, start).fits), CHEAPEST_FIRST[-1])
+    start = batch_per_device(config, mesh)
+    policy = next((p for p in CHEAPEST_FIRST if result(p, start).fits), CHEAPEST_FIRST[-1])
     memory = target.chip.memory
     most = largest_batch(
-        lambda rows: memory - answer(policy, rows).spare_bytes, limit=memory, start=start
+        lambda batch: memory - result(policy, batch).spare_bytes, limit=memory, start=start
     )
-    return answer(policy, max(most, 1))
+    return result(policy, max(most, 1))
 
 
-def rows_per_device(config: Config, mesh: Mesh) -> int:
-    return config.train.batch_size // config.train.accumulate // _parts(mesh)
+def batch_per_device(config: Config, mesh: Mesh) -> int:
+    return config.train.batch_size // config.train.accumulate // _shards(mesh)
 
 
-def with_rows(config: Config, rows: int, mesh: Mesh) -> Config:
-    """The config with a batch of so many rows per device and micro-batch."""
-    batch_size = rows * _parts(mesh) * config.train.accumulate
+def with_batch(config: Config, batch: int, mesh: Mesh) -> Config:
+    """The config with a batch of so many sequences per device and micro-batch."""
+    batch_size = batch * _shards(mesh) * config.train.accumulate
     return dataclasses.replace(
         config, train=dataclasses.replace(config.train, batch_size=batch_size)
     )
 
 
-def passes_for_same_batch(asked: Answer, rows: int) -> int | None:
-    """`train.accumulate` with which the batch asked for takes at most so many rows per device."""
-    each = asked.config.train.batch_size // _parts(asked.mesh)
-    return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= rows), None)
+def accumulation_for(requested: CompileResult, batch: int) -> int | None:
+    """The least `train.accumulate` with at most so many sequences of the batch on a device."""
+    each = requested.config.train.batch_size // _shards(requested.mesh)
+    return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= batch), None)
 
 
-def _parts(mesh: Mesh) -> int:
-    """Into which a batch is cut."""
+def _shards(mesh: Mesh) -> int:
+    """The number of devices that a batch is divided among."""
     return math.prod(mesh.shape[axis] for axis in LOGICAL_AXES["batch"])
+
+
+def bytes_per_device(tree: Any) -> int:
+    """The bytes of sharded arrays on one device."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def domain(device: Any) -> int:
+    """Devices of one domain have fast links: the slice of a TPU, the host of a GPU."""
+    index: int = (
+        device.process_index if device.platform == "gpu" else getattr(device, "slice_index", 0)
+    )
+    return index
+
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = r"(\d+(?:\.\d+)?)([KMGT]?)"
+
+
+def _needed_bytes(message: str) -> int:
+    """The memory that the program needs, from the compiler's error message."""
+    if "RESOURCE_EXHAUSTED" not in message:
+        raise UserError(f"the compiler failed: {message.strip().splitlines()[0]}")
+    for pattern in (
+        rf"Used {_SIZE}i?B? of {_SIZE}i?B? hbm",  # not vmem: a smaller batch would not help
+        rf"required for .*?\({_SIZE}\) exceeds",
+    ):
+        if found := re.search(pattern, message):
+            return int(float(found.group(1)) * _UNITS[found.group(2)])
+    raise UserError(f"the compiler ran out of memory: {message.strip().splitlines()[0]}")

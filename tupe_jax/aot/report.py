@@ -1,83 +1,73 @@
-"""What `tupe compile` prints: a page to read, or one JSON object."""
+"""The output of `tupe compile`: a page, or one JSON object."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from tupe_jax.aot.collectives import KINDS, Collective
-from tupe_jax.aot.compile import Answer, passes_for_same_batch
+from tupe_jax.aot.compile import CompileResult, accumulation_for
+from tupe_jax.aot.hlo import KINDS, Collective
 from tupe_jax.aot.step_time import LINK_SHARE
+from tupe_jax.distributed.hardware import GIB
 
-GIB = 2**30
 
-
-def as_json(asked: Answer, fitting: Answer | None, peak_share: float) -> str:
-    """One object; `fit` is what --fit chose or would choose."""
-    values = _values(asked, peak_share)
+def as_json(requested: CompileResult, fitting: CompileResult | None, peak_share: float) -> str:
+    """One object; its `fit` is the choice of --fit."""
+    values = _values(requested, peak_share)
     if fitting is not None:
-        values["fit"] = _choice(asked, fitting)
+        values["fit"] = _choice(requested, fitting)
     return json.dumps(values)
 
 
-def as_text(asked: Answer, fitting: Answer | None, peak_share: float) -> str:
-    """A page; of what does not fit, what --fit would choose instead."""
-    lines = [*_head(asked), "", *_memory(asked)]
-    if asked.fits:
-        lines += ["", *_collectives(asked), "", *_times(asked, peak_share)]
+def as_text(requested: CompileResult, fitting: CompileResult | None, peak_share: float) -> str:
+    """A page; if the config does not fit, with the choice of --fit."""
+    lines = [*_head(requested), "", *_memory(requested)]
+    if requested.fits:
+        lines += ["", *_collectives(requested), "", *_times(requested, peak_share)]
     if fitting is not None:
-        lines += ["", *_advice(asked, fitting)]
+        lines += ["", *_advice(requested, fitting)]
     return "\n".join(lines)
 
 
-def one_line(answer: Answer) -> str:
-    """While searching."""
-    return (
-        f"remat {answer.config.model.remat}, {_rows(answer.rows_per_device)} per device: "
-        f"{_gib(answer.compiled.peak_bytes)} of {_gib(answer.target.chip.memory)} GiB, "
-        f"{'fits' if answer.fits else 'does not fit'} ({answer.compiled.seconds:.0f} s)"
-    )
-
-
-def _head(answer: Answer) -> Iterator[str]:
-    config = answer.config
-    axes = ", ".join(f"{axis} {size}" for axis, size in answer.mesh.shape.items() if size > 1)
+def _head(result: CompileResult) -> Iterator[str]:
+    config = result.config
+    axes = ", ".join(f"{axis} {size}" for axis, size in result.mesh.shape.items() if size > 1)
     passes = "" if config.train.accumulate == 1 else f" in {config.train.accumulate} passes"
-    if answer.fits:
-        yield f"{answer.target.name}: fits, {_gib(answer.spare_bytes)} GiB to spare"
+    if result.fits:
+        yield f"{result.target.name}: fits, {_gib(result.spare_bytes)} GiB to spare"
     else:
-        yield f"{answer.target.name}: does not fit, by {-answer.spare_bytes:,} bytes"
-    yield f"  devices        {answer.devices} x {answer.mesh.devices.flat[0].device_kind}"
+        yield f"{result.target.name}: does not fit, by {-result.spare_bytes:,} bytes"
+    yield f"  devices        {result.devices} x {result.mesh.devices.flat[0].device_kind}"
     yield f"  mesh           {axes or 'one device'}"
     yield (
-        f"  batch          {_rows(config.train.batch_size)} of {config.data.length} tokens"
-        f"{passes}, {answer.rows_per_device} per device"
+        f"  batch          {_sequences(config.train.batch_size)} of {config.data.length} tokens"
+        f"{passes}, {result.batch_per_device} per device"
     )
     yield f"  layers         {config.model.num_layers}, remat {config.model.remat}"
-    yield f"  attention      {answer.attention.implementation}: {answer.attention.reason}"
-    yield f"  compiled in    {answer.compiled.seconds:.0f} s"
+    yield f"  attention      {result.attention.implementation}: {result.attention.reason}"
+    yield f"  compiled in    {result.compiled.seconds:.0f} s"
 
 
-def _memory(answer: Answer) -> Iterator[str]:
-    peak, memory = answer.compiled.peak_bytes, answer.target.chip.memory
+def _memory(result: CompileResult) -> Iterator[str]:
+    peak, memory = result.compiled.peak_bytes, result.target.chip.memory
     unit, size = ("GiB", GIB) if peak >= GIB else ("MiB", 2**20)
     yield f"HBM per device, {unit}"
-    for kind, needed in answer.compiled.memory.items():
+    for kind, needed in result.compiled.memory.items():
         yield f"  {kind:<12}{needed / size:9.2f}"
     yield f"  {'together':<12}{peak / size:9.2f}  of {memory / size:,.2f}"
 
 
-def _collectives(answer: Answer) -> Iterator[str]:
+def _collectives(result: CompileResult) -> Iterator[str]:
     yield "collectives               runs  MiB sent per device and step"
-    for kind, runs, sent in _by_kind(answer.compiled.collectives or []):
+    for kind, runs, sent in _by_kind(result.compiled.collectives or []):
         yield f"  {kind:<20}{runs:8}{sent / 2**20:12.1f}"
-    if not answer.compiled.collectives:
+    if not result.compiled.collectives:
         yield "  none"
 
 
-def _times(answer: Answer, peak_share: float) -> Iterator[str]:
-    times, chip = answer.estimate(peak_share), answer.target.chip
-    per_device = answer.flops_per_step / answer.devices
-    tokens_per_second = answer.tokens_per_step / times.step_seconds
+def _times(result: CompileResult, peak_share: float) -> Iterator[str]:
+    times, chip = result.estimate(peak_share), result.target.chip
+    per_device = result.flops_per_step / result.devices
+    tokens_per_second = result.tokens_per_step / times.step_seconds
     yield "a step, ms"
     yield (
         f"  compute     {1e3 * times.compute_seconds:9.2f}  bound: {per_device / 1e12:.2f} TFLOP "
@@ -85,7 +75,7 @@ def _times(answer: Answer, peak_share: float) -> Iterator[str]:
     )
     yield (
         f"  collectives {1e3 * times.collective_seconds:9.2f}  bound: links at "
-        f"{chip.link_bandwidth / 1e9:.0f} GB/s{_network(answer)}"
+        f"{chip.link_bandwidth / 1e9:.0f} GB/s{_network(result)}"
     )
     yield (
         f"  estimate    {1e3 * times.step_seconds:9.2f}  assumed: {peak_share:.0%} of the peak, "
@@ -93,69 +83,70 @@ def _times(answer: Answer, peak_share: float) -> Iterator[str]:
     )
     yield (
         f"  {_short(tokens_per_second)} tokens/s, MFU {times.mfu:.0%}; "
-        f"{answer.config.train.steps:,} steps of {_short(answer.tokens_per_step)} tokens in "
-        f"{_hours(answer, peak_share):.1f} hours"
+        f"{result.config.train.steps:,} steps of {_short(result.tokens_per_step)} tokens in "
+        f"{_hours(result, peak_share):.1f} hours"
     )
 
 
-def _network(answer: Answer) -> str:
-    far = any(c.neighbours < c.members for c in answer.compiled.collectives or [])
-    return f", network at {answer.target.chip.network_bandwidth / 1e9:.0f} GB/s" if far else ""
+def _network(result: CompileResult) -> str:
+    far = any(c.neighbours < c.members for c in result.compiled.collectives or [])
+    return f", network at {result.target.chip.network_bandwidth / 1e9:.0f} GB/s" if far else ""
 
 
-def _advice(asked: Answer, fitting: Answer) -> Iterator[str]:
+def _advice(requested: CompileResult, fitting: CompileResult) -> Iterator[str]:
     if not fitting.fits:
-        yield "--fit: not even one row fits; shard more (mesh.fsdp, mesh.tensor)"
+        yield "--fit: a single sequence does not fit; shard more (mesh.fsdp, mesh.tensor)"
         return
+    batch = _sequences(fitting.batch_per_device)
     yield (
-        f"--fit: remat {fitting.config.model.remat}, {_rows(fitting.rows_per_device)} per device "
+        f"--fit: remat {fitting.config.model.remat}, {batch} per device "
         f"({_gib(fitting.compiled.peak_bytes)} GiB)"
     )
-    choice = _choice(asked, fitting)
+    choice = _choice(requested, fitting)
     remat = f"--config.model.remat={choice['remat']}"
     yield f"  {remat} --config.train.batch_size={choice['batch_size']}"
-    if choice["accumulate_for_same_batch"] is not None and not asked.fits:
-        yield "  or, for the same batch as asked for:"
+    if choice["accumulate_for_same_batch"] is not None and not requested.fits:
+        yield "  or, for the same batch as requested:"
         yield f"  {remat} --config.train.accumulate={choice['accumulate_for_same_batch']}"
 
 
-def _choice(asked: Answer, fitting: Answer) -> dict[str, Any]:
+def _choice(requested: CompileResult, fitting: CompileResult) -> dict[str, Any]:
     return {
         "fits": fitting.fits,
         "remat": fitting.config.model.remat,
-        "batch_per_device": fitting.rows_per_device,
+        "batch_per_device": fitting.batch_per_device,
         "batch_size": fitting.config.train.batch_size,
         "accumulate_for_same_batch": None
-        if asked is fitting  # found, not asked for
-        else passes_for_same_batch(asked, fitting.rows_per_device),
+        if requested is fitting  # --fit chose it
+        else accumulation_for(requested, fitting.batch_per_device),
         "peak_bytes_per_device": fitting.compiled.peak_bytes,
     }
 
 
-def _values(answer: Answer, peak_share: float) -> dict[str, Any]:
-    collectives = answer.compiled.collectives
+def _values(result: CompileResult, peak_share: float) -> dict[str, Any]:
+    collectives = result.compiled.collectives
     values = {
-        "target": answer.target.name,
-        "device_kind": answer.mesh.devices.flat[0].device_kind,
-        "devices": answer.devices,
-        "mesh": dict(answer.mesh.shape),
-        "batch_size": answer.config.train.batch_size,
-        "batch_per_device": answer.rows_per_device,
-        "length": answer.config.data.length,
-        "remat": answer.config.model.remat,
-        "attention": answer.attention.implementation,
-        "fits": answer.fits,
-        "missing_bytes_per_device": max(-answer.spare_bytes, 0),
-        "peak_bytes_per_device": answer.compiled.peak_bytes,
-        "hbm_bytes_per_device": answer.target.chip.memory,
-        "memory_by_kind": dict(answer.compiled.memory),
-        "flops_per_step": answer.flops_per_step,
-        "compile_seconds": answer.compiled.seconds,
+        "target": result.target.name,
+        "device_kind": result.mesh.devices.flat[0].device_kind,
+        "devices": result.devices,
+        "mesh": dict(result.mesh.shape),
+        "batch_size": result.config.train.batch_size,
+        "batch_per_device": result.batch_per_device,
+        "length": result.config.data.length,
+        "remat": result.config.model.remat,
+        "attention": result.attention.implementation,
+        "fits": result.fits,
+        "missing_bytes_per_device": max(-result.spare_bytes, 0),
+        "peak_bytes_per_device": result.compiled.peak_bytes,
+        "hbm_bytes_per_device": result.target.chip.memory,
+        "memory_by_kind": dict(result.compiled.memory),
+        "flops_per_step": result.flops_per_step,
+        "compile_seconds": result.compiled.seconds,
         "collective_bytes_per_step": None,
     }
     if collectives is None:
         return values
-    times = answer.estimate(peak_share)
+    times = result.estimate(peak_share)
     return values | {
         "collective_bytes_per_step": sum(c.times * c.sent_bytes for c in collectives),
         "collectives": {
@@ -166,9 +157,9 @@ def _values(answer: Answer, peak_share: float) -> dict[str, Any]:
         "assumed_peak_share": peak_share,
         "assumed_link_share": LINK_SHARE,
         "step_seconds": times.step_seconds,
-        "tokens_per_second": answer.tokens_per_step / times.step_seconds,
+        "tokens_per_second": result.tokens_per_step / times.step_seconds,
         "mfu": times.mfu,
-        "hours": _hours(answer, peak_share),
+        "hours": _hours(result, peak_share),
     }
 
 
@@ -179,12 +170,12 @@ def _by_kind(collectives: list[Collective]) -> Iterator[tuple[str, int, float]]:
             yield kind, sum(c.times for c in same), sum(c.times * c.sent_bytes for c in same)
 
 
-def _hours(answer: Answer, peak_share: float) -> float:
-    return answer.config.train.steps * answer.estimate(peak_share).step_seconds / 3600
+def _hours(result: CompileResult, peak_share: float) -> float:
+    return result.config.train.steps * result.estimate(peak_share).step_seconds / 3600
 
 
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' if count > 1 else ''}"
+def _sequences(count: int) -> str:
+    return f"{count:,} sequence{'s' if count > 1 else ''}"
 
 
 def _gib(size: float) -> str:

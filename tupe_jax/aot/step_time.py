@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tupe_jax.aot.collectives import Collective
+from tupe_jax.aot.hlo import Collective
 from tupe_jax.distributed.hardware import Chip
 
 PEAK_SHARE = 0.4

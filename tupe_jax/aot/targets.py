@@ -12,7 +12,6 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from tupe_jax.aot.gpu_description import target_config
 from tupe_jax.config.validation import one_of
 from tupe_jax.distributed.hardware import CHIPS, Chip
 from tupe_jax.utils.errors import UserError
@@ -80,7 +79,7 @@ class Target:
             platform="cuda",
             topology_name=self.chip_name,
             topology=f"{hosts}x1x{per_host}",
-            target_config=target_config(self.chip_name),
+            target_config=gpu_target_config(self.chip_name),
         ).devices
 
 
@@ -104,3 +103,68 @@ def _require(package: str, extra: str, target: str) -> None:
             f"--target={target} needs the compiler in the extra {extra!r}: "
             f"pip install 'tupe_jax[{extra}]'"
         )
+
+
+# ------------------------------------------------------------------------------------- GPUs for XLA
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What XLA needs to know of a GPU besides `Chip`, as the CUDA driver reports it."""
+
+    product: str
+    capability: int
+    """Major number of the CUDA compute capability."""
+    extension: str
+    processors: int
+    float_units: int
+    """Per processor."""
+    clock_ghz: float
+    l2_cache: int
+    shared_memory: int
+    """Per processor; a kernel can have 1 KiB less."""
+
+
+GPUS: Mapping[str, Gpu] = {
+    "a100": Gpu("NVIDIA A100-SXM4-80GB", 8, "NONE", 108, 64, 1.41, 40 << 20, 164 << 10),
+    "h100": Gpu(
+        "NVIDIA H100 80GB HBM3", 9, "ACCELERATED_FEATURES", 132, 128, 1.98, 50 << 20, 228 << 10
+    ),
+    "h200": Gpu("NVIDIA H200", 9, "ACCELERATED_FEATURES", 132, 128, 1.98, 50 << 20, 228 << 10),
+}
+
+CUDNN_VERSION = (9, 8)
+"""The oldest version that JAX's plugin supports."""
+
+
+def gpu_target_config(name: str) -> str:
+    """XLA's description of an absent GPU: a `stream_executor.GpuTargetConfigProto` in text form."""
+    gpu, chip = GPUS[name], CHIPS[name]
+    return f"""
+gpu_device_info {{
+  cuda_compute_capability {{ major: {gpu.capability} minor: 0 feature_extension: {gpu.extension} }}
+  core_count: {gpu.processors}
+  fpus_per_core: {gpu.float_units}
+  clock_rate_ghz: {gpu.clock_ghz}
+  device_memory_size: {chip.memory}
+  memory_bandwidth: {chip.memory_bandwidth:.0f}
+  l2_cache_size: {gpu.l2_cache}
+  shared_memory_per_core: {gpu.shared_memory}
+  shared_memory_per_block: {48 << 10}
+  shared_memory_per_block_optin: {gpu.shared_memory - (1 << 10)}
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  threads_per_warp: 32
+  threads_per_core_limit: 2048
+  threads_per_block_limit: 1024
+  thread_dim_limit_x: 1024
+  thread_dim_limit_y: 1024
+  thread_dim_limit_z: 64
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: {CUDNN_VERSION[0]} minor: {CUDNN_VERSION[1]} }}
+device_description_str: "{gpu.product}"
+"""

@@ -22,8 +22,8 @@ from tupe_jax.model.flops import (
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.training.optim.schedule import learning_rate
-from tupe_jax.training.program import check_settings, lower_train_step, masking
 from tupe_jax.training.train_state import plan_state
+from tupe_jax.training.train_step import check_settings, lower_train_step, masking
 
 
 def with_shape(config: Config, batch_size: int, length: int) -> Config:
@@ -126,7 +126,7 @@ def _repeated(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Work
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ModelBenchmark:
     """What to run, and the FLOPs per token a perfect implementation needs for it."""
 
     make: Callable[[Config], Work]
@@ -146,10 +146,10 @@ def _encoder_flops(config: Config) -> float:
     return flops_per_token(config.model, config.data.length, 0.0, rows=config.train.batch_size)
 
 
-PARTS: Mapping[str, Part] = {
-    "step": Part(training_step, _training_flops),
-    "forward": Part(forward_pass, _encoder_flops),
-    "attention": Part(
+MODEL_BENCHMARKS: Mapping[str, ModelBenchmark] = {
+    "step": ModelBenchmark(training_step, _training_flops),
+    "forward": ModelBenchmark(forward_pass, _encoder_flops),
+    "attention": ModelBenchmark(
         attention_alone, lambda c: 3 * attention_flops_per_token(c.model, c.data.length)
     ),
 }

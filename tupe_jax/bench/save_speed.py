@@ -13,8 +13,8 @@ from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.training.optim.schedule import learning_rate
-from tupe_jax.training.program import lower_train_step, masking
 from tupe_jax.training.train_state import TrainState, plan_state
+from tupe_jax.training.train_step import lower_train_step, masking
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0

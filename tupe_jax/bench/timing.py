@@ -1,4 +1,4 @@
-"""Timing: warm-up, several repeats, and what is compared is timed in turns."""
+"""Timing: warm-up, several repeats, and interleaved measurements of what is compared."""
 
 import math
 import statistics
@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 REPEATS = 5
 SECONDS_PER_REPEAT = 1.0
+MATMUL_SIZES = {"cpu": 2048}
+"""Edge of the square matrices; on other platforms 8192, which keeps an accelerator busy."""
 
 Work = Callable[[int], None]
 """Does the same thing so many times, and returns when all of it is done."""
@@ -96,3 +101,27 @@ def _short(number: float) -> str:
     """1234567 as "1.23 M", so that a unit can follow."""
     steps = min(int(math.log10(max(number, 1)) // 3), len("kMGTP"))
     return f"{number / 1000**steps:.3g} {'kMGTP'[steps - 1] if steps else ''}"
+
+
+MATMUL_SIZES = {"cpu": 2048}
+"""Edge of the square matrices; elsewhere 8192, which keeps an accelerator busy."""
+
+
+def measured_matmul_peak(dtype: str) -> float:
+    """FLOP/s of square matrix products of this type, the best repeat, on all devices together."""
+    device = jax.devices()[0]
+    size = MATMUL_SIZES.get(device.platform, 8192)
+    a, b = (
+        jax.random.normal(jax.random.key(seed), (size, size), jnp.dtype(dtype)) for seed in (0, 1)
+    )
+    product = jax.jit(jnp.matmul)
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            result = product(a, b)
+        jax.block_until_ready(result)
+
+    best = min(seconds_in_turns({"matmul": work})["matmul"])
+    # The devices of a CPU share its cores; those of other platforms are alike and independent.
+    devices = 1 if device.platform == "cpu" else jax.device_count()
+    return 2 * size**3 / best * devices

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.cpu_sync import block_on_cpu
 
 GOLDEN_RATIO = 0x9E3779B9
 
@@ -19,7 +19,7 @@ def fingerprints(arrays: Mapping[str, Any]) -> dict[str, int]:
     """
     # One call per array: arrays of one shape share a compilation, and all of them are under way
     # before the first number is waited for.
-    values = jax.device_get([in_turn(_fingerprint(array)) for array in arrays.values()])
+    values = jax.device_get([block_on_cpu(_fingerprint(array)) for array in arrays.values()])
     return {name: int(value) for name, value in zip(arrays, values, strict=True)}
 
 

@@ -28,7 +28,7 @@ from tupe_jax.utils.errors import UserError, writing_failed
 FOLDER = "checkpoints"
 """Where a work directory has them."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Checkpoints:
         for directory, damage in damaged if ocp.multihost.is_primary_host(0) else ():
             aside = _free_name(directory)
             directory.rename(aside)
-            log.warning(
+            logger.warning(
                 "checkpoint %s is damaged (%s): renamed to %s, going on from step %s",
                 *(directory, damage, aside.name, instead.name),
             )
@@ -243,7 +243,7 @@ def load_for_use(
             vocabulary = checkpoint_directory.read_tokenizer(directory, about)
             params = checkpoint_directory.read_params(directory, about)
         except DamagedError as damage:
-            log.warning("checkpoint %s is damaged (%s)", directory, damage)
+            logger.warning("checkpoint %s is damaged (%s)", directory, damage)
             damaged.append((directory, damage))
             continue
         return about, vocabulary, params

@@ -4,80 +4,82 @@
   tupe ablate --config=ablations/positions --config.seeds=0,1
   tupe ablate --config=ablations/paper_table --workdir=/shared/table --shard=0/4
 
-A study is a config file that lists variants, seeds, learning rates, what all runs share, tasks to
-fine-tune on, and what is measured. With several learning rates each variant is tuned on the first
-seed. The work directory gets a record of every run, and after each of them a table (table.md,
-table.csv), a page with plots (report.html) and a picture of the loss curves (loss.png) of all that
-is there.
+A study is a config file: variants, seeds, learning rates, the settings that all runs share, the
+tasks to fine-tune on, and the measurements. With several learning rates each variant is tuned on
+the first seed. The work directory gets a record of every run. After each run a table (table.md,
+table.csv), a report with plots (report.html) and a plot of the loss curves (loss.png) are updated.
 
-The same command goes on after a kill and never repeats a finished run; SIGTERM or Ctrl-C saves
-first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
-or in several that are copied together; the command without --shard then does what is missing. Exit
-code 76: a shard waits for learning rates that another one is still to find.
+After a kill the same command resumes and never repeats a finished run; SIGTERM or Ctrl-C saves a
+checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
+directory or in several that are copied into one; the command without --shard then completes what is
+missing. Exit code 76: a shard waits for learning rates that another shard has not tuned yet.
 """
 
 import argparse
+import logging
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
-    from tupe_jax.ablation.config import AblationConfig
+    from tupe_jax.ablation.results import StudyRecords
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", help="the study: file or name, such as ablations/paper_table")
     parser.add_argument("--workdir", type=Path, help="default: runs/<name of the study>")
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="do one share of N")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="execute part I of N")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.config import ablation_config
+    from tupe_jax.ablation.results import StudyRecords
     from tupe_jax.ablation.run_one import compiled_once, open_study
     from tupe_jax.ablation.scheduler import begin, run_shard
     from tupe_jax.config.loading import load_config
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
-    from tupe_jax.finetune.glue.protocol import Shard
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     if arguments.config is None:
-        raise UserError("give the study as --config, such as --config=ablations/paper_table")
+        raise UserError("give the study, such as --config=ablations/paper_table")
     keep_freed_memory()
-    shard = Shard.parse(arguments.shard)
+    shard = WorkShard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)
     config = ablation_config(load_config(arguments.config, arguments.overrides))
     workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
     open_workdir(workdir, SINGLE_PROCESS)
     begin(config, workdir)
+    records = StudyRecords(config, workdir)
     named = [f"--config={arguments.config}", f"--workdir={workdir}"]
     command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
     with StopSignal() as stop, compiled_once():
         try:
             finished = run_shard(
-                config,
-                workdir,
+                records,
                 shard,
-                lambda: open_study(config, workdir, stop),
+                lambda: open_study(records, stop),
                 stop,
-                after_run=lambda: _write(config, workdir, command),
+                after_run=lambda: _write(records, command),
             )
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        logger.info("stopped; the same command resumes")
         return STOPPED_EXIT_CODE
-    print(_write(config, workdir, command))
+    print(_write(records, command))
     return 0
 
 
 def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
-    """What every run has of its own would be set for all, and then not used."""
+    """Reject settings that every run replaces with its own value."""
     from tupe_jax.config.schema import ENCODING
 
     own = {
@@ -85,39 +87,42 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
         **{f"--config.pretrain.position.{name}": "the study's variants" for name in ENCODING},
     }
     for override in overrides:
-        instead = own.get(override.partition("=")[0])
-        if instead is not None:
-            raise UserError(f"{override}: every run of a study has its own; set {instead}")
+        setting = override.partition("=")[0]
+        for name, instead in own.items():
+            if setting == name or setting.startswith(f"{name}."):
+                raise UserError(
+                    f"{override} has no effect: every run of a study sets its own value; "
+                    f"set {instead}"
+                )
 
 
-def _write(config: "AblationConfig", workdir: Path, command: str) -> str:
-    """Write what is made from the records that are there, and return the table."""
-    from tupe_jax.utils.lock import exclusive_lock
+def _write(records: "StudyRecords", command: str) -> str:
+    """Write the table, the report and the plot of all finished runs, and return the table."""
+    from tupe_jax.utils.files import exclusive_lock
 
-    with exclusive_lock(workdir / "report.lock"):  # else an older table might come last
-        return _write_alone(config, workdir, command)
+    # Without the lock a shard could overwrite a newer table with an older one.
+    with exclusive_lock(records.workdir / "report.lock"):
+        return _write_locked(records, command)
 
 
-def _write_alone(config: "AblationConfig", workdir: Path, command: str) -> str:
-    from tupe_jax.ablation.collect import collect
-    from tupe_jax.ablation.finished import Finished
-    from tupe_jax.ablation.report.plots import loss_picture
+def _write_locked(records: "StudyRecords", command: str) -> str:
+    from tupe_jax.ablation.report.plots import FinishedRuns, loss_plot
     from tupe_jax.ablation.report.report import html_report
     from tupe_jax.ablation.table import csv_table, markdown
     from tupe_jax.utils.files import atomic_file
 
-    collected = collect(config, workdir)
-    table = markdown(collected)
+    results = records.collect()
+    table = markdown(results)
     texts = {
         "table.md": table + "\n",
-        "table.csv": csv_table(collected),
-        "report.html": html_report(collected, command),
+        "table.csv": csv_table(results),
+        "report.html": html_report(results, command),
     }
     for file, text in texts.items():
-        with atomic_file(workdir / file) as unfinished:
+        with atomic_file(records.workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
-    finished = Finished.of(collected)
+    finished = FinishedRuns.of(results)
     curves = finished.each(lambda record: record.validation or None)
     if curves:
-        loss_picture(curves, finished.looks, workdir / "loss.png")
+        loss_plot(curves, finished.styles, records.workdir / "loss.png")
     return table

@@ -1,22 +1,22 @@
-"""Measure what a trained model knows of positions and word order.
+"""Measure what a trained model has learned about positions and word order.
 
   tupe analyze runs/tupe_r                              the newest checkpoint of a work directory
-  tupe analyze runs/tupe_r --length=64 --words=256      positions looked at, words to probe with
+  tupe analyze runs/tupe_r --length=64 --words=256      number of positions and of probing words
   tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's form
-  tupe analyze runs/tupe_r bert-base-uncased albert     several side by side: a table
-  tupe analyze runs/finetune-builtin_nli                probes of word order, too
-  tupe analyze runs/finetune-snli --snli=dev.jsonl.gz   the same with parsed pairs of SNLI
+  tupe analyze runs/tupe_r bert-base-uncased albert     several models: a table
+  tupe analyze runs/finetune-builtin_nli                also word-order probes
+  tupe analyze runs/finetune-snli --snli=dev.jsonl.gz   the same with parsed pairs from SNLI
 
-Prints a report and writes it to --out, with all numbers as JSON, a line per head as CSV, and the
-matrices as pictures: position-only attention from the bias and by identical words, locality,
+Prints a report and writes it to --out, with all numbers as JSON, one line per head as CSV, and
+plots of the matrices: position-only attention from the bias and by identical words, locality,
 symmetry and other metrics, kinds of heads, BERT-A's four terms, the sensitivity of representations
-to word order, and minimal pairs (of the built-in grammar if no others are given). Of a model that
-was fine-tuned on inference also what it answers when constituents are shuffled and roles exchanged.
-(Its minimal pairs say little: fine-tuning moves the encoder away from the head that guesses words.)
+to word order, and minimal pairs (from the built-in grammar unless --pairs is given). For a model
+fine-tuned on NLI it also measures accuracy after constituents are shuffled and roles exchanged.
+(Minimal pairs mean little for a fine-tuned model: its encoder no longer matches the MLM head.)
 
-Of several models only symmetry and locality are measured. A model may be a folder in Hugging Face's
-layout. Of one without a vocabulary, as the official checkpoints are when imported, it is position-
-only attention and what follows from it.
+For several models it compares symmetry and locality only. A model may be a folder in Hugging Face's
+layout. For a model without a tokenizer, such as an imported official checkpoint, it measures
+position-only attention only.
 """
 
 import argparse
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
     from tupe_jax.data.labelled.blimp_snli import MinimalPair
     from tupe_jax.inference.trained_model import TrainedModel
-    from tupe_jax.lab.nli_pairs import InferencePair
+    from tupe_jax.lab.nli_pairs import NliPair
 
 LONGEST = 128
 WORDS = 64
 BUILTIN_PAIRS = 500
 BUILTIN_PROBE_PAIRS = 1500
-"""Roles can be exchanged in a tenth of them."""
+"""Roles can be exchanged in a tenth of these."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         nargs="+",
-        help="a work directory, a checkpoint, a model folder or a fine-tuning",
+        help="a work directory, a checkpoint, a model folder or a fine-tuning run",
     )
     parser.add_argument("--out", type=Path, default=Path("analysis"), help="default: analysis")
     parser.add_argument(
         "--length",
         type=int,
-        help=f"positions to look at, without [CLS] (default: a row's, at most {LONGEST})",
+        help=f"number of positions without [CLS] (default: as in training, at most {LONGEST})",
     )
     parser.add_argument("--words", type=int, default=WORDS, help=f"default: {WORDS}")
     parser.add_argument("--pairs", type=Path, help="minimal pairs, a .jsonl or .jsonl.gz file")
     parser.add_argument(
-        "--limit", type=int, default=100, help="pairs of --pairs, per paradigm (default: 100)"
+        "--limit", type=int, default=100, help="how many of --pairs, per paradigm (default: 100)"
     )
     parser.add_argument(
-        "--snli", type=Path, help="pairs to probe with, in the form of SNLI's own .jsonl files"
+        "--snli", type=Path, help="pairs for the probes, in the format of SNLI's own .jsonl files"
     )
     parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
     needs_tokenizer = arguments.pairs or arguments.snli
     tokenizer = model.tokenizer if needs_tokenizer else model.optional_tokenizer
     probe_pairs = _probe_pairs(arguments.snli, model.classification_heads)
-    _make(arguments.out)
+    _create(arguments.out)
     analysis = analyse(
         model.float32_module(),
         tokenizer,
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    """A table of all checkpoints, at a length that all can read."""
+    """A table of all checkpoints, at a length that all of them support."""
     import dataclasses
     import json
 
@@ -103,21 +103,21 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     for name in ("pairs", "snli", "vocabulary"):
         if getattr(arguments, name) is not None:
-            raise UserError(f"--{name} is for one model at a time; give one checkpoint")
+            raise UserError(f"--{name} works with one model; give one checkpoint")
     models = {path: load(path) for path in arguments.checkpoint}
     shortest = min(_usual_length(model) for model in models.values())
-    looks = {
+    settings = {
         "length": shortest if arguments.length is None else arguments.length,
         "words": arguments.words,
     }
-    _make(arguments.out)
+    _create(arguments.out)
     lines = [
-        measure(path, model.float32_module(), model.ordinary_ids, **looks)
+        measure(path, model.float32_module(), model.ordinary_ids, **settings)
         for path, model in models.items()
     ]
-    table = as_table(lines, **looks)
+    table = as_table(lines, **settings)
     (arguments.out / "comparison.txt").write_text(table + "\n", encoding="utf-8")
-    found = {**looks, "models": [dataclasses.asdict(line) for line in lines]}
+    found = {**settings, "models": [dataclasses.asdict(line) for line in lines]}
     (arguments.out / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
     print(table)
     print(f"in {arguments.out}: comparison.txt, comparison.json")
@@ -131,15 +131,15 @@ def _usual_length(model: "TrainedModel") -> int:
     return int(min(length - 1, LONGEST, longest_input(model.config) - 1))
 
 
-def _make(folder: Path) -> None:
+def _create(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise writing_failed(f"cannot make {folder}: {error.strerror}", error) from None
+        raise writing_failed(f"cannot create {folder}: {error.strerror}", error) from None
 
 
 def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
-    """The first of each paradigm in a file, or pairs of the built-in grammar."""
+    """The first pairs of each paradigm in a file, or pairs from the built-in grammar."""
     from collections import Counter
 
     from tupe_jax.data.labelled.blimp_snli import read_minimal_pairs
@@ -158,15 +158,15 @@ def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":
     return chosen
 
 
-def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[InferencePair]":
-    """Those of a file, for which the model must have a head, or built-in ones."""
+def _probe_pairs(snli: Path | None, heads: "Mapping[str, int]") -> "list[NliPair]":
+    """Pairs from a file, which need a model with an NLI head, or built-in pairs."""
     from tupe_jax.lab.nli_pairs import builtin_pairs, snli_pairs
-    from tupe_jax.lab.nli_probes import inference_head
+    from tupe_jax.lab.nli_probes import nli_head
 
     if snli is None:
         return builtin_pairs("test", BUILTIN_PROBE_PAIRS) if heads else []
     try:
-        inference_head(heads)
+        nli_head(heads)
     except UserError as error:
-        raise UserError(f"--snli={snli} is of no use: {error}") from None
+        raise UserError(f"--snli={snli} cannot be used: {error}") from None
     return snli_pairs(snli)

@@ -1,16 +1,16 @@
-"""Measure one part on this machine: warm-up, several repeats, median and spread.
+"""Benchmark one component on this machine: warm-up, several repeats, median and range.
 
   tupe bench step --config=tupe_r:tiny           the training step; also: forward, attention
-  tupe bench step --shapes=16x128,4x512 --json   rows x tokens; one JSON object per line
-  tupe bench step --against=transformers         Hugging Face's BERT of the same size, in turns
-  tupe bench reader --data=rows                  your own prepared rows (else random ones)
-  tupe bench checkpoint --config=tupe_r:tiny     what an asynchronous save costs
+  tupe bench step --shapes=16x128,4x512 --json   sequences x tokens; one JSON object per line
+  tupe bench step --against=transformers         interleaved with Hugging Face's BERT of that size
+  tupe bench reader --data=rows                  your own prepared data (default: random)
+  tupe bench checkpoint --config=tupe_r:tiny     the cost of an asynchronous save
 
-`step` is masking, forward, backward and update; `forward` the hidden states without dropout;
-`attention` one layer's attention with its projections, forward and backward. Their FLOPs are
-counted from the model, and the peak is the best of large matrix products in the same run.
-`reader` reads prepared rows up to int32 batches in memory, and times resuming at steps far apart.
-`checkpoint` times training steps with and without a save beside them.
+`step` is masking, forward, backward and update; `forward` computes hidden states without dropout;
+`attention` is one layer's attention with its projections, forward and backward. FLOPs are counted
+from the model; the peak is the best of large matrix products in the same process. `reader` reads
+prepared data up to int32 batches in memory, and times resuming at an early and at a late step.
+`checkpoint` times training steps with and without a concurrent save.
 """
 
 import argparse
@@ -32,47 +32,51 @@ RANDOM_ROWS = 40_000
 RANDOM_LENGTH = 512
 
 Result = tuple[dict[str, Any], str]
-"""What was measured, as JSON and as a line to read."""
+"""A measurement as JSON and as a line of text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=[*MODEL_PARTS, *OTHERS], help="the part to measure")
+    parser.add_argument(
+        "what", choices=[*MODEL_COMPONENTS, *OTHERS], help="the component to measure"
+    )
     parser.add_argument("--config", default="quickstart", help="the model (default: quickstart)")
-    parser.add_argument("--shapes", help="model parts: rows x tokens, as in 16x128,4x512")
-    parser.add_argument("--against", choices=["transformers"], help="step: what to compare with")
+    parser.add_argument("--shapes", help="model components: sequences x tokens, as in 16x128,4x512")
+    parser.add_argument(
+        "--against", choices=["transformers"], help="step: the implementation to compare with"
+    )
     parser.add_argument("--data", type=Path, help="reader: a folder written by `tupe prepare`")
-    parser.add_argument("--batch-size", type=int, default=256, help="reader: rows (default: 256)")
+    parser.add_argument(
+        "--batch-size", type=int, default=256, help="reader: sequences per batch (default: 256)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.against and arguments.what != "step":
-        raise UserError(f"--against compares training steps; it is no argument of {arguments.what}")
+        raise UserError(f"--against works with `tupe bench step`, not with {arguments.what}")
     keep_freed_memory()  # as `tupe pretrain` does
-    measure = OTHERS.get(arguments.what, _model_part)
+    measure = OTHERS.get(arguments.what, _model_component)
     for values, text in measure(arguments):
         print(json.dumps(values) if arguments.json else text, flush=True)
 
 
 def _config(arguments: argparse.Namespace) -> "Config":
-    from tupe_jax.config.loading import load_config
-    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.config.loading import from_config_dict, load_config
 
     return from_config_dict(load_config(arguments.config, arguments.overrides))
 
 
-def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
+def _model_component(arguments: argparse.Namespace) -> Iterator[Result]:
     from tupe_jax.bench import transformers_bert
-    from tupe_jax.bench.matmul_peak import measured_matmul_peak
-    from tupe_jax.bench.model_speed import PARTS, with_shape
-    from tupe_jax.bench.timing import Speed, seconds_in_turns
+    from tupe_jax.bench.model_speed import MODEL_BENCHMARKS, with_shape
+    from tupe_jax.bench.timing import Speed, measured_matmul_peak, seconds_in_turns
 
-    config, part = _config(arguments), PARTS[arguments.what]
+    config, benchmark = _config(arguments), MODEL_BENCHMARKS[arguments.what]
     shapes = _shapes(arguments.shapes) if arguments.shapes else [None]
     peak = measured_matmul_peak(config.model.dtype)
     for shape in shapes:
         shaped = config if shape is None else with_shape(config, *shape)
-        works = {arguments.what: part.make(shaped)}
+        works = {arguments.what: benchmark.make(shaped)}
         if arguments.against:
             works["transformers"] = transformers_bert.training_step(shaped)
         rows, length = shaped.train.batch_size, shaped.data.length
@@ -81,8 +85,8 @@ def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
                 what=name,
                 shape=(rows, length),
                 tokens_per_second=tuple(rows * length / s for s in seconds),
-                # Theirs by the count of ours: how fast they get through the same work.
-                flops_per_token=part.flops_per_token(shaped),
+                # Both with the FLOPs of our model: the speed of the same work.
+                flops_per_token=benchmark.flops_per_token(shaped),
                 matmul_peak=peak,
             )
             for name, seconds in seconds_in_turns(works).items()
@@ -102,7 +106,7 @@ def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
 
 def _shapes(text: str) -> list[tuple[int, int]]:
     if not re.fullmatch(r"[1-9]\d*x[1-9]\d*(,[1-9]\d*x[1-9]\d*)*", text):
-        raise UserError(f"--shapes={text} must be rows x tokens, as in --shapes=16x128,4x512")
+        raise UserError(f"--shapes={text} must be sequences x tokens, as in --shapes=16x128,4x512")
     sizes = [shape.split("x") for shape in text.split(",")]
     return [(int(rows), int(length)) for rows, length in sizes]
 
@@ -147,12 +151,12 @@ def _checkpoint(arguments: argparse.Namespace) -> Iterator[Result]:
     }
     yield (
         values,
-        f"checkpoint: a save blocks {blocked:.3f} s and costs {extra:.3f} s in all (median of "
+        f"checkpoint: a save blocks {blocked:.3f} s and costs {extra:.3f} s in total (median of "
         f"{len(speed.extra_seconds)}, {min(speed.extra_seconds):.3f} to "
         f"{max(speed.extra_seconds):.3f}); every {speed.every} steps of {speed.step_seconds:.3f} s "
         f"that is {speed.share:.2%}",
     )
 
 
-MODEL_PARTS = ("step", "forward", "attention")
+MODEL_COMPONENTS = ("step", "forward", "attention")
 OTHERS = {"reader": _reader, "checkpoint": _checkpoint}

@@ -1,27 +1,25 @@
-"""Compile the train step for hardware that is not here, and say whether and how well it would run.
+"""Compile the train step for a TPU or GPU that need not be attached, and report memory and speed.
 
   tupe compile --config=tupe_r --target=v5e:16x16
   tupe compile --config=tupe_large --target=h100:8x8 --batch-per-device=32 --config.mesh.fsdp=8
   tupe compile --config=tupe_r --target=v5e:1x1 --fit
 
-Targets are slices of TPUs (v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:16x16, tpu7x:2x2x1) or hosts of GPUs
-(a100:8, h100:2x8: two hosts of eight, h200:8). Their own compilers are asked; they come with the
-extras `tpu` and `cuda`. With --config.mesh.slice=2 there are two such slices.
+Targets are TPU slices (v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:16x16, tpu7x:2x2x1) or hosts with GPUs
+(a100:8, h100:2x8: two hosts of eight, h200:8). The extras `tpu` and `cuda` install their compilers.
+With --config.mesh.slice=2 the target has two such slices.
 
---fit looks for the cheapest model.remat under which the batch fits, then for the largest batch;
-each step of the search is a compilation. If a config does not fit, that is done unasked, and the
-exit code is 1.
+--fit finds the cheapest model.remat under which the batch fits, then the largest batch; each step
+of the search is a compilation. If a config does not fit, the search runs without --fit, too, and
+the exit code is 1.
 """
 
 import argparse
+import logging
 import os
-import sys
-from typing import TYPE_CHECKING
 
 from tupe_jax.aot.step_time import PEAK_SHARE
 
-if TYPE_CHECKING:
-    from tupe_jax.aot.compile import Answer
+logger = logging.getLogger(__name__)
 
 DOES_NOT_FIT_EXIT_CODE = 1
 
@@ -30,27 +28,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", required=True, help="file or name, see `tupe pretrain --help`")
     parser.add_argument("--target", required=True, help="for example v5e:16x16 or h100:2x8")
     parser.add_argument(
-        "--batch-per-device", type=int, help="rows, instead of the config's train.batch_size"
+        "--batch-per-device", type=int, help="sequences; overrides train.batch_size"
     )
-    parser.add_argument("--fit", action="store_true", help="find what fits")
+    parser.add_argument(
+        "--fit", action="store_true", help="search for a remat policy and a batch that fit"
+    )
     parser.add_argument(
         "--peak-share",
         type=float,
         default=PEAK_SHARE,
-        help=f"share of the peak FLOP/s to assume for the estimate (default: {PEAK_SHARE})",
+        help=f"assumed share of the peak FLOP/s (default: {PEAK_SHARE})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    # Only compilers are asked: no accelerator of this machine is touched, and they stay quiet.
+    # Only compilers run: leave the accelerators of this machine alone, and the compilers quiet.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from tupe_jax.aot.compile import ask, fit, mesh_for, with_rows
-    from tupe_jax.aot.report import as_json, as_text, one_line
+    from tupe_jax.aot.compile import compile_for, fit, mesh_for, with_batch
+    from tupe_jax.aot.report import as_json, as_text
     from tupe_jax.aot.targets import parse_target
-    from tupe_jax.config.loading import load_config
-    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.config.loading import from_config_dict, load_config
     from tupe_jax.utils.errors import UserError
 
     if not 0 < arguments.peak_share <= 1:
@@ -61,19 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.batch_per_device is not None:
         if arguments.batch_per_device < 1:
             raise UserError(f"--batch-per-device={arguments.batch_per_device} must be at least 1")
-        config = with_rows(config, arguments.batch_per_device, mesh)
-
-    def say(answer: "Answer") -> None:
-        print(one_line(answer), file=sys.stderr, flush=True)
+        config = with_batch(config, arguments.batch_per_device, mesh)
 
     fitting = None
     if arguments.fit:
-        asked = fitting = fit(config, target, mesh, say)
+        requested = fitting = fit(config, target, mesh)
     else:
-        asked = ask(config, target, mesh)
-        if not asked.fits:
-            say(asked)
-            fitting = fit(config, target, mesh, say, known=asked)
+        requested = compile_for(config, target, mesh)
+        if not requested.fits:
+            logger.info("%s", requested)
+            fitting = fit(config, target, mesh, known=requested)
     render = as_json if arguments.json else as_text
-    print(render(asked, fitting, arguments.peak_share))
-    return 0 if asked.fits else DOES_NOT_FIT_EXIT_CODE
+    print(render(requested, fitting, arguments.peak_share))
+    return 0 if requested.fits else DOES_NOT_FIT_EXIT_CODE

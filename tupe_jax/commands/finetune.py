@@ -1,4 +1,4 @@
-"""Fine-tune a model on a task, or go on where it stopped.
+"""Fine-tune a model on a task, or resume an unfinished run.
 
   tupe finetune --checkpoint=runs/quickstart --task=builtin_nli --config=finetune:quick
   tupe finetune --checkpoint=runs/tupe_r --task=cola --data_dir=glue
@@ -7,33 +7,35 @@
 
 The checkpoint is a work directory of `tupe pretrain`, one of its checkpoints, or a model folder.
 Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli) and snli from TSV files in
---data_dir or from TFDS on disk; builtin_cola, builtin_sst, builtin_paraphrase, builtin_nli; one's
-own TSV file. Every learning rate is tried with every seed; on accelerators many trials run in one
-program. The default is the TUPE paper's recipe; --config=finetune:quick is for small models.
+--data_dir or from TFDS on disk; builtin_cola, builtin_sst, builtin_paraphrase, builtin_nli; your
+own TSV file. Every learning rate is combined with every seed; on accelerators many trials run in
+one program. The default is the TUPE paper's recipe; --config=finetune:quick is for small models.
 
 The work directory gets, for each trial, result.json, predictions in GLUE's submission format and
-the model of the best evaluation. The same command goes on after a kill, without a difference in
-any number; SIGTERM or Ctrl-C saves first and exits with code 75.
+the model of the best evaluation. After a kill the same command resumes exactly: no number changes.
+SIGTERM or Ctrl-C saves a checkpoint and exits with code 75.
 """
 
 import argparse
-import sys
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+logger = logging.getLogger(__name__)
 
 Number = TypeVar("Number", int, float)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tupe_jax.finetune.results import Evaluation, TrialResult
     from tupe_jax.finetune.tasks import FinetuneTask
-    from tupe_jax.finetune.trial import Evaluation, TrialResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", required=True, help="the model to start from")
-    parser.add_argument("--task", required=True, help="its name, or one's own training file")
+    parser.add_argument("--task", required=True, help="a task's name, or your own training file")
     parser.add_argument("--config", default="finetune", help="file or name (default finetune)")
     parser.add_argument("--workdir", type=Path, help="default: runs/finetune-<task>")
     parser.add_argument(
@@ -46,10 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dev", type=Path, action="append", default=[], help="a dev file of another name"
     )
-    parser.add_argument("--columns", help="of one's own file: text,label or text1,text2,label")
-    parser.add_argument("--regression", action="store_true", help="one's own labels are scores")
-    parser.add_argument("--train_examples", type=int, help="of a built-in task; default: 4000")
-    parser.add_argument("--dev_examples", type=int, help="of a built-in task; default: 1000")
+    parser.add_argument("--columns", help="of your own file: text,label or text1,text2,label")
+    parser.add_argument(
+        "--regression", action="store_true", help="the labels of your own file are scores"
+    )
+    parser.add_argument("--train_examples", type=int, help="size of a built-in task; default: 4000")
+    parser.add_argument("--dev_examples", type=int, help="size of a built-in task; default: 1000")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.config.validation import from_mapping
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.config import FinetuneConfig
+    from tupe_jax.finetune.results import trials_of
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
-    from tupe_jax.finetune.trial import trials_of
     from tupe_jax.inference.loading import load
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir
@@ -89,10 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
             open_workdir(workdir, SINGLE_PROCESS)
             results = finetune(config, pretrained, task, trials, workdir, stop)
         except StopBeforeTraining:
-            print("stopped before training began; the same command starts again", file=sys.stderr)
+            logger.info("stopped before training started; run the same command again")
             return STOPPED_EXIT_CODE
     if results is None:
-        print("stopped, saved; the same command goes on", file=sys.stderr)
+        logger.info("stopped, checkpoint saved; the same command resumes")
         return STOPPED_EXIT_CODE
     print(_table(task, results))
     return 0
@@ -106,11 +110,11 @@ def _ints(text: str) -> list[int]:
     return _numbers(text, int, "whole numbers with commas, such as 0,1,2")
 
 
-def _numbers(text: str, kind: Callable[[str], Number], wanted: str) -> list[Number]:
+def _numbers(text: str, kind: Callable[[str], Number], expected: str) -> list[Number]:
     try:
         return [kind(number) for number in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} must be {wanted}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} must be {expected}") from None
 
 
 def _table(task: "FinetuneTask", results: "Sequence[TrialResult]") -> str:

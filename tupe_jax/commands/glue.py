@@ -5,22 +5,24 @@
   tupe glue --checkpoint=DIR --data_dir=glue --workdir=/shared/glue --shard=0/4
   tupe glue --report --workdir=/shared/glue
 
-Each task is trained with every learning rate and every seed (the paper's 4 x 5). Per rate the
-median over seeds counts, of these the best; the spread over seeds stands below it. The files of
-GLUE are read in their original layout from --data_dir, or from TFDS on disk; all that is missing is
-told before any training.
+Each task is trained with every learning rate and every seed (the paper's 4 x 5). The table shows
+the best learning rate by its median over seeds, and below it the spread over seeds. The files of
+GLUE are read in their original layout from --data_dir, or from TFDS on disk; all missing files are
+reported before training starts.
 
-The same command goes on after a kill and never repeats a finished trial; SIGTERM or Ctrl-C saves
-first and exits with code 75. Machines share the work by --shard=0/4 .. 3/4, in one work directory
-or in several that are copied together; --report prints the table of what is there. The table is
-also written as table.md, table.csv and table.json.
+After a kill the same command resumes and never repeats a finished trial; SIGTERM or Ctrl-C saves a
+checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
+directory or in several that are copied into one; --report prints the table of all finished trials.
+The table is also written to table.md, table.csv and table.json.
 """
 
 import argparse
-import sys
+import logging
 from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", type=Path, default=Path("runs/glue"), help="default runs/glue")
     parser.add_argument("--config", default="glue", help="file or name (default glue)")
     parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train one share of N")
-    parser.add_argument("--report", action="store_true", help="train nothing, print the table")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="train part I of N")
+    parser.add_argument("--report", action="store_true", help="only print the table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         if arguments.checkpoint or arguments.overrides:
-            raise UserError("--report prints what --workdir holds; it takes no model and no config")
+            raise UserError("--report takes no --checkpoint and no config; leave them out")
     elif arguments.checkpoint is None:
-        raise UserError("give the model as --checkpoint=DIR, or --report for the table alone")
+        raise UserError("give the model as --checkpoint=DIR, or --report to print the table")
     elif not _train(arguments):
         from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
@@ -48,27 +50,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> bool:
-    """Finish the shard; False if it was stopped on request."""
+    """Finish the shard; False: stopped on request."""
     from tupe_jax.config.loading import load_config
     from tupe_jax.data.labelled.glue import TASKS
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
-    from tupe_jax.finetune.glue.protocol import Record, Shard, glue_config, run_protocol
+    from tupe_jax.finetune.glue.protocol import GlueRecord, glue_config, run_protocol
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
     from tupe_jax.inference.loading import load
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
+    from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
 
     keep_freed_memory()
-    shard, data_dir = Shard.parse(arguments.shard), arguments.data_dir
+    shard, data_dir = WorkShard.parse(arguments.shard), arguments.data_dir
     config = glue_config(load_config(arguments.config, arguments.overrides))
     open_workdir(arguments.workdir, SINGLE_PROCESS)
     with StopSignal() as stop:
         try:
             pretrained = load(arguments.checkpoint, arguments.vocabulary)
             scratch = config.finetune.from_scratch
-            record = Record(
+            record = GlueRecord(
                 config,
                 name=f"{arguments.checkpoint}{', from scratch' if scratch else ''}",
                 step=None if scratch else pretrained.metadata.step,
@@ -87,18 +90,17 @@ def _train(arguments: argparse.Namespace) -> bool:
         except StopBeforeTraining:
             finished = False
     if not finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        logger.info("stopped; the same command resumes")
     return finished
 
 
 def _report(workdir: Path) -> str:
-    """The table of what is finished, which is also written into the work directory."""
+    """The table of all finished trials, which is also written to the work directory."""
     import json
 
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.finetune.glue.protocol import collect, read_record
-    from tupe_jax.finetune.glue.report import make_report
-    from tupe_jax.finetune.glue.table import as_json, csv_table, markdown
+    from tupe_jax.finetune.glue.report import as_json, csv_table, make_report, markdown
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.files import atomic_file
 

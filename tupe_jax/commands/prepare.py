@@ -16,6 +16,7 @@ and vocabulary size must be the config's.
 """
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ from typing import Any, get_args
 from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
             f" in {len(split.shards)} shards"
         )
     if not outcome.index.splits["validation"].rows:
-        print("warning: no document was held out for validation; the corpus has too few")
+        logger.warning("no document was held out for validation; the corpus is too small")
     if outcome.tokens:
         print(
             f"{outcome.tokens / (time.monotonic() - start):,.0f} tokens/s, "

@@ -17,12 +17,14 @@ still trains in the work directory; start all again.
 """
 
 import argparse
-import sys
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tupe_jax.config.schema import Config
@@ -48,9 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tupe_jax.config.loading import load_config
-    from tupe_jax.config.recipes import from_config_dict
-    from tupe_jax.distributed.initialize import ProcessFlags, find_place, join, start_jax
+    from tupe_jax.config.loading import from_config_dict, load_config
+    from tupe_jax.distributed.initialize import ProcessFlags, find_process, join, start_jax
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.utils.host_memory import keep_freed_memory
@@ -58,16 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
-    wish = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
+    flags = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
-            place = find_place(wish, arguments.wait)
-            processes = join(place, arguments.wait)
+            process = find_process(flags, arguments.wait)
+            processes = join(process, arguments.wait)
         except StopBeforeTraining:
             return _stopped_before_training(SINGLE_PROCESS)
         with processes:
             try:
-                start_jax(place)
+                start_jax(process)
                 return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
                 return _stopped_before_training(processes)
@@ -80,8 +81,7 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
     from tupe_jax.run.resume_checks import settings
     from tupe_jax.run.workdir import hold, open_workdir
-    from tupe_jax.training.dataset import has_tokenizer
-    from tupe_jax.training.given_data import check_given_data
+    from tupe_jax.training.dataset import check_given_data, has_tokenizer
 
     processes.require_same(
         "versions and settings",
@@ -102,10 +102,7 @@ def _run_alone(
 
     outcome = pretrain(config, workdir, stop, processes)
     if not outcome.finished:
-        if processes.index == 0:
-            print(
-                f"stopped at step {outcome.step}, saved; the same command goes on", file=sys.stderr
-            )
+        logger.info("stopped at step %d, saved; the same command resumes", outcome.step)
         return STOPPED_EXIT_CODE
 
     def summary() -> None:
@@ -114,7 +111,9 @@ def _run_alone(
         from tupe_jax.training.summary import summarise
 
         if outcome.went_on_from == outcome.step:
-            print(f"finished already: {outcome.step} steps; for more, train in a new --workdir")
+            logger.info(
+                "finished already: %d steps; for more, train in a new --workdir", outcome.step
+            )
         shown = outcome
         if processes.count > 1:  # no process has all the weights, but the last checkpoint does
             _, _, params = load_for_use(workdir)
@@ -128,7 +127,7 @@ def _run_alone(
 def _stopped_before_training(processes: "ProcessGroup") -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
-    print("stopped before training began; the same command starts again", file=sys.stderr)
+    logger.info("stopped before training began; the same command starts again")
     processes.abandon("was asked to stop before training began", STOPPED_EXIT_CODE)
     return STOPPED_EXIT_CODE
 

@@ -23,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.aot.sharding_report import as_json, as_text, lay_out
-    from tupe_jax.config.loading import load_config
-    from tupe_jax.config.recipes import from_config_dict
+    from tupe_jax.config.loading import from_config_dict, load_config
 
     if arguments.devices is not None and arguments.devices < 1:
         raise UserError(f"--devices={arguments.devices} must be at least 1")

@@ -1,5 +1,11 @@
-"""Config files: found by path or name, with `:form`, overridden by `--config.section.key=value`."""
+"""Config files: found by path or name, with `:form`, overridden by `--config.section.key=value`.
 
+A config file has a function `get_config(form)` that returns a ConfigDict. The shipped ones start
+from a recipe, a file in `configs/recipes/` that has every setting, and change what differs.
+"""
+
+import ast
+import dataclasses
 import runpy
 import traceback
 from collections.abc import Container, Mapping, Sequence
@@ -10,29 +16,32 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from tupe_jax.config.validation import did_you_mean
+from tupe_jax.config.schema import Config
+from tupe_jax.config.validation import did_you_mean, from_mapping, one_of
 from tupe_jax.utils.errors import UserError
 
-# A wheel carries the files inside the package; in a source tree they stand beside it.
+# A wheel has the configs inside the package; in a source tree they are beside it.
 _PACKAGE = Path(__file__).parents[1]
-_INSTALLED = _PACKAGE / "configs"  # where a wheel puts them
+_INSTALLED = _PACKAGE / "configs"
 CONFIG_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "configs"
+RECIPE_FOLDER = CONFIG_FOLDER / "recipes"
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a config is of; each is read by other commands."""
+class ConfigKind:
+    """What a config describes; each kind is for other commands."""
 
     name: str
-    sign: str
+    command: str
+    key: str
     """A setting that no other kind has."""
     example: str
 
 
-STUDY = Kind("a study, for `tupe ablate`", "variants", "ablations/paper_table")
-PROTOCOL = Kind("a protocol, for `tupe glue`", "tasks", "glue")
-FINETUNING = Kind("a fine-tuning, for `tupe finetune`", "epochs", "finetune")
-PRETRAINING = Kind("a pre-training, as for `tupe pretrain`", "model", "tupe_r")
+STUDY = ConfigKind("study", "ablate", "variants", "ablations/paper_table")
+PROTOCOL = ConfigKind("GLUE", "glue", "tasks", "glue")
+FINETUNING = ConfigKind("fine-tuning", "finetune", "epochs", "finetune")
+PRETRAINING = ConfigKind("pre-training", "pretrain", "model", "tupe_r")
 KINDS = (STUDY, PROTOCOL, FINETUNING, PRETRAINING)
 
 
@@ -41,9 +50,12 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     name, _, form = spec.partition(":")
     path = _find(name)
     config = _run_file(path, form)
-    argv = ["tupe", *overrides]
-    for override in overrides:
+    # The last override of a setting counts; absl would append to a tuple instead.
+    last = {override.partition("=")[0]: override for override in overrides}
+    for override in last.values():
+        _declare_option(config, override)
         _check_name(config, override)
+    argv = ["tupe", *last.values()]
     values = flags.FlagValues()
     try:
         config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=argv)
@@ -53,14 +65,42 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     return config
 
 
-def require_kind(values: Container[str], wanted: Kind) -> None:
-    """Refuse a config that another command reads: its settings would be unknown one by one."""
-    for kind in KINDS:
-        if kind != wanted and kind.sign in values:
-            raise UserError(
-                f"this config is {kind.name}; needed is {wanted.name}, such as "
-                f"--config={wanted.example}"
-            )
+def recipe(name: str) -> ConfigDict:
+    """A new copy of `configs/recipes/<name>.py`, for a config file to change."""
+    path = RECIPE_FOLDER / f"{name}.py"
+    one_of(path.stem, [file.stem for file in sorted(path.parent.glob("*.py"))], "form")
+    return _run_file(path, form="")
+
+
+def kind_of(values: Container[str]) -> ConfigKind | None:
+    """None for a config that has none of the keys."""
+    return next((kind for kind in KINDS if kind.key in values), None)
+
+
+def require_kind(values: Container[str], wanted: ConfigKind) -> None:
+    """Refuse a config for another command, whose settings would all be unknown here."""
+    kind = kind_of(values)
+    if kind and kind != wanted:
+        raise UserError(
+            f"this is a {kind.name} config, for `tupe {kind.command}`; needed is a {wanted.name} "
+            f"config, such as --config={wanted.example}"
+        )
+
+
+def to_config_dict(config: Config) -> ConfigDict:
+    """The sections as a user overrides them: `position` is beside `model`, not inside."""
+    sections: dict[str, Any] = dataclasses.asdict(config)
+    return ConfigDict({**sections, "position": sections["model"].pop("position")})
+
+
+def from_config_dict(values: ConfigDict) -> Config:
+    """The checked config of a pre-training run."""
+    require_kind(values, PRETRAINING)
+    sections = values.to_dict()
+    model = sections.get("model", {})
+    if "position" in sections:
+        model = {**model, "position": sections.pop("position")}
+    return from_mapping(Config, {**sections, "model": model}, "config")
 
 
 def _run_file(path: Path, form: str) -> ConfigDict:
@@ -71,7 +111,7 @@ def _run_file(path: Path, form: str) -> ConfigDict:
         config = definitions["get_config"](*([form] if form else []))
     except UserError:
         raise
-    except Exception as error:  # whatever is wrong in a user's file is the user's to mend
+    except Exception as error:  # whatever the user's file raises
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f":{frame.lineno}" for frame in frames if frame.filename == str(path)]
         where = f"{path}{lines[-1] if lines else ''}"
@@ -85,19 +125,22 @@ def _run_file(path: Path, form: str) -> ConfigDict:
 
 
 def known_configs() -> dict[str, Path]:
-    """All shipped configs by name; those in a subfolder are `folder/name`."""
+    """All shipped configs by name, such as `tupe_r` and `ablations/positions`; no recipes."""
     return {
         path.relative_to(CONFIG_FOLDER).with_suffix("").as_posix(): path
         for path in sorted(CONFIG_FOLDER.rglob("*.py"))
+        if RECIPE_FOLDER not in path.parents
     }
 
 
 def nearest_config(
     wanted: Mapping[str, Any], shipped: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """The flags with the fewest overrides that give the wanted settings, by their full names."""
+    """The flags with the fewest overrides that give the wanted settings."""
     overrides = {
-        spec: [f"--config.{name}={value}" for name, value in wanted.items() if value != has[name]]
+        spec: [
+            f"--config.{name}={value}" for name, value in wanted.items() if value != has.get(name)
+        ]
         for spec, has in shipped.items()
     }
     spec = min(overrides, key=lambda spec: len(overrides[spec]))
@@ -111,14 +154,29 @@ def _find(name: str) -> Path:
     key = name.removeprefix("configs/").removesuffix(".py")
     if key not in known:
         raise UserError(
-            f"no config {name!r}{did_you_mean(key, known)}: neither a file nor one of "
+            f"no config {name!r}{did_you_mean(key, known)}; give a file or one of "
             f"{', '.join(known)}"
         )
     return known[key]
 
 
+def _declare_option(config: ConfigDict, override: str) -> None:
+    """Let a flag set an option of an encoding: the encoding names its options, not the config."""
+    name, _, value = override.partition("=")
+    *sections, option = name.removeprefix("--config.").split(".")
+    if sections[-2:] != ["position", "options"]:
+        return
+    for section in sections:
+        config = config.get(section, ConfigDict())
+    if option not in config:
+        try:
+            config[option] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            config[option] = value
+
+
 def _check_name(config: Any, override: str) -> None:
-    """Fail on a setting that the config does not have, naming a near one."""
+    """Refuse a setting that the config does not have, and suggest a similar one."""
     section = "config"
     for name in override.partition("=")[0].removeprefix("--config.").split("."):
         known = config if isinstance(config, ConfigDict) else ()

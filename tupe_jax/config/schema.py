@@ -38,6 +38,8 @@ class PositionConfig:
     """w of the attenuated encodings towards earlier and later words; unequal breaks symmetry."""
     attenuation_gain: float = 1.0
     """What they are multiplied by. With 1, as published, no bias is larger than 1."""
+    options: Mapping[str, bool | int | float | str] = field(default_factory=dict, hash=False)
+    """Options that the chosen encodings declare; an option that is not set has its default."""
 
     def __post_init__(self) -> None:
         check_fields(self, "position")
@@ -368,7 +370,15 @@ POSITION_VARIANTS: Mapping[str, PositionConfig] = {
 """The encodings of both papers and their public relatives, by the names used in tables."""
 
 
-ENCODING = ("absolute", "relative", "untie_cls", "decay_left", "decay_right", "attenuation_gain")
+ENCODING = (
+    "absolute",
+    "relative",
+    "untie_cls",
+    "decay_left",
+    "decay_right",
+    "attenuation_gain",
+    "options",
+)
 """The settings of a `PositionConfig` that make up an encoding; the others are sizes."""
 
 
@@ -378,7 +388,8 @@ def position_name(position: PositionConfig) -> str:
         if all(getattr(position, part) == getattr(known, part) for part in ENCODING):
             return name
     untied = " + untie_cls" if position.untie_cls else ""
-    return f"{position.absolute} + {position.relative}{untied}"
+    options = "".join(f", {name}={value}" for name, value in sorted(position.options.items()))
+    return f"{position.absolute} + {position.relative}{untied}{options}"
 
 
 def model_config(size: str, position: str | PositionConfig, **settings: Any) -> ModelConfig:

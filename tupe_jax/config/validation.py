@@ -13,13 +13,13 @@ from tupe_jax.utils.errors import UserError
 T = TypeVar("T")
 
 
-class Settings(Protocol):
-    """Names and values: a dict, or a ConfigDict, which is no Mapping."""
+class SupportsItems(Protocol):
+    """A dict, or a ConfigDict, which is not a Mapping."""
 
     def items(self) -> Iterable[tuple[str, Any]]: ...
 
 
-def from_mapping(cls: type[T], values: Settings, section: str) -> T:
+def from_mapping(cls: type[T], values: SupportsItems, section: str) -> T:
     """Build a config dataclass from a mapping or ConfigDict, checking names and types."""
     types_by_name = typing.get_type_hints(cls)
     arguments = {}
@@ -29,17 +29,17 @@ def from_mapping(cls: type[T], values: Settings, section: str) -> T:
         expected = types_by_name[name]
         if dataclasses.is_dataclass(expected) and hasattr(value, "items"):
             value = from_mapping(typing.cast(type[Any], expected), value, f"{section}.{name}")
-        arguments[name] = _checked(value, expected, f"{section}.{name}")
+        arguments[name] = checked(value, expected, f"{section}.{name}")
     return cls(**arguments)
 
 
 def check_fields(config: Any, section: str) -> None:
     """Check the types of a dataclass that may have been built by hand."""
     for name, expected in typing.get_type_hints(type(config)).items():
-        _checked(getattr(config, name), expected, f"{section}.{name}")
+        checked(getattr(config, name), expected, f"{section}.{name}")
 
 
-def _checked(value: Any, expected: Any, setting: str) -> Any:
+def checked(value: Any, expected: Any, setting: str) -> Any:
     """`value` as `expected`; an int passes as a float, nothing else is converted."""
     origin, choices = typing.get_origin(expected), typing.get_args(expected)
     if origin is Literal:
@@ -47,7 +47,7 @@ def _checked(value: Any, expected: Any, setting: str) -> Any:
             raise UserError(f"{setting}={value!r} is not one of {', '.join(map(repr, choices))}")
         return value
     if origin is tuple and isinstance(value, list | tuple):  # JSON knows lists only
-        return tuple(_checked(item, choices[0], setting) for item in value)
+        return tuple(checked(item, choices[0], setting) for item in value)
     allowed = choices if origin in (typing.Union, types.UnionType) else (expected,)
     if float in allowed and type(value) is int:
         return float(value)

@@ -1,4 +1,4 @@
-"""Programs that must not be under way at the same time."""
+"""Keeps programs on several CPU devices from running at the same time."""
 
 from typing import TypeVar
 
@@ -7,12 +7,12 @@ import jax
 T = TypeVar("T")
 
 
-def in_turn(result: T) -> T:
-    """The same result; on several CPU devices, when it is there.
+def block_on_cpu(result: T) -> T:
+    """Return `result`; on several CPU devices, block until it is computed.
 
-    Accelerators run programs in the order of their launch. XLA's CPU client with several devices in
-    a process does not: two programs whose devices talk to each other can hold the threads that the
-    other one needs, and wait for ever.
+    Accelerators run programs in the order in which they were launched. XLA's CPU client with
+    several devices does not: two programs with collectives can each hold threads that the other
+    needs, and deadlock.
     """
     if jax.device_count() > 1 and jax.default_backend() == "cpu":
         jax.block_until_ready(result)

@@ -1,21 +1,22 @@
-"""How a process learns that it is one of many, and joins the others.
+"""Finds out which process of a run this is, and starts JAX among all of them.
 
-From flags (`--coordinator=host:port --processes=4 --process=0`), or the variables
-JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or what JAX itself finds out on TPU
-pods (Cloud TPU VMs, GKE), under SLURM and under Open MPI.
+Sources: the flags `--coordinator=host:port --processes=4 --process=0`; for those not given, the
+variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; without any of them, what
+JAX detects on TPU pods (Cloud TPU VMs, GKE), under SLURM and under Open MPI.
 """
 
 import os
 from dataclasses import dataclass
 
 import jax
-from jax._src import clusters  # JAX has no public way to ask without starting
+from jax._src import clusters  # the public API detects a cluster only when it starts
 
-from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup, say
-from tupe_jax.distributed.rendezvous import Place, meet
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from tupe_jax.distributed.rendezvous import ProcessInfo, meet
 from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.logging import configure_logging
 
-# Not Kubernetes in general: JAX asks its API server, which a pod may not be allowed to.
+# Not Kubernetes in general: JAX queries its API server, which a pod may not be allowed to do.
 CLUSTERS = (
     clusters.OmpiCluster,
     clusters.SlurmCluster,
@@ -26,57 +27,59 @@ CLUSTERS = (
 
 @dataclass(frozen=True)
 class ProcessFlags:
-    """What flags say; None where they say nothing."""
+    """The flags of `tupe pretrain`; None if not given."""
 
     coordinator: str | None = None
     processes: int | None = None
     process: int | None = None
 
 
-def join(place: Place | None, wait_seconds: float) -> ProcessGroup:
-    """Meet the other processes."""
-    if place is None:
+def join(process: ProcessInfo | None, wait_seconds: float) -> ProcessGroup:
+    """Connect to the other processes."""
+    if process is None:
         return SINGLE_PROCESS
-    met = meet(place, wait_seconds, say)
-    return ProcessGroup(place.index, met.hosts, met.connections)
+    configure_logging(process.index, process.count)
+    peers = meet(process, wait_seconds)
+    return ProcessGroup(process.index, peers.hosts, peers.connections)
 
 
-def start_jax(place: Place | None) -> None:
-    """Start JAX's runtime among the processes that have met, before any device is used.
+def start_jax(process: ProcessInfo | None) -> None:
+    """Start JAX's distributed runtime, before any device is used.
 
-    Within their context: JAX would let the others wait for minutes for one that fails here.
+    Call it in the context of the process group: if one process fails here, JAX lets the others wait
+    for minutes.
     """
-    if place is None:
+    if process is None:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would take SIGTERM for itself: processes agree on a stop in `run/agreed_stop.py`.
+    # It would handle SIGTERM itself; `tupe_jax.run.preemption` does.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
-        place.coordinator,
-        place.count,
-        place.index,
-        cluster_detection_method=place.cluster or "deactivate",
+        process.coordinator,
+        process.count,
+        process.index,
+        cluster_detection_method=process.cluster or "deactivate",
     )
 
 
-def find_place(wish: ProcessFlags, wait_seconds: float) -> Place | None:
-    """The place of this process among many, or None if it is alone."""
+def find_process(flags: ProcessFlags, wait_seconds: float) -> ProcessInfo | None:
+    """Which process of a run this is; None if it is the only one."""
     given = {
-        "--coordinator or JAX_COORDINATOR_ADDRESS": wish.coordinator
+        "--coordinator or JAX_COORDINATOR_ADDRESS": flags.coordinator
         or os.environ.get("JAX_COORDINATOR_ADDRESS"),
-        "--processes or JAX_NUM_PROCESSES": _number(wish.processes, "JAX_NUM_PROCESSES"),
-        "--process or JAX_PROCESS_ID": _number(wish.process, "JAX_PROCESS_ID"),
+        "--processes or JAX_NUM_PROCESSES": _number(flags.processes, "JAX_NUM_PROCESSES"),
+        "--process or JAX_PROCESS_ID": _number(flags.process, "JAX_PROCESS_ID"),
     }
     if all(value is None for value in given.values()):
         return _from_cluster(wait_seconds)
     missing = [name for name, value in given.items() if value is None]
     if missing:
         raise UserError(
-            f"one of several processes needs {' and '.join(missing)}, too: the address host:port "
-            "of process 0, how many there are, and which this is"
+            f"a run of several processes also needs {' and '.join(missing)}: the address host:port "
+            "of process 0, the number of processes, and the index of this one"
         )
     coordinator, count, index = given.values()
-    return _checked(Place(str(coordinator), int(count or 0), int(index or 0)))
+    return _checked(ProcessInfo(str(coordinator), int(count or 0), int(index or 0)))
 
 
 def _number(flag: int | None, variable: str) -> int | None:
@@ -88,23 +91,23 @@ def _number(flag: int | None, variable: str) -> int | None:
     return int(value)
 
 
-def _checked(place: Place) -> Place | None:
-    host, _, port = place.coordinator.rpartition(":")
+def _checked(process: ProcessInfo) -> ProcessInfo | None:
+    host, _, port = process.coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UserError(
-            f"the coordinator {place.coordinator!r} is not host:port, such as 10.0.0.1:8476"
+            f"--coordinator={process.coordinator!r} must be host:port, such as 10.0.0.1:8476"
         )
-    if place.count < 1:
-        raise UserError(f"--processes={place.count}: a run has at least one process")
-    if not 0 <= place.index < place.count:
+    if process.count < 1:
+        raise UserError(f"--processes={process.count} must be at least 1")
+    if not 0 <= process.index < process.count:
         raise UserError(
-            f"there is no process {place.index} among {place.count}: they count from 0 to "
-            f"{place.count - 1}"
+            f"--process={process.index} must be from 0 to {process.count - 1}, "
+            f"below --processes={process.count}"
         )
-    return place if place.count > 1 else None
+    return process if process.count > 1 else None
 
 
-def _from_cluster(wait_seconds: float) -> Place | None:
+def _from_cluster(wait_seconds: float) -> ProcessInfo | None:
     cluster = next((c for c in CLUSTERS if c.is_env_present()), None)
     if cluster is None or (count := cluster.get_process_count()) == 1:
         return None
@@ -114,11 +117,11 @@ def _from_cluster(wait_seconds: float) -> Place | None:
         )
     except RuntimeError as error:
         raise RetryError(
-            f"process 0's host is not known to this one within {wait_seconds:g} s ({error}): "
-            "the usual cause is that the command was not started there"
+            f"the address of process 0 was not found within {wait_seconds:g} s ({error}). Usual "
+            "cause: the command was not started on its host"
         ) from error
     workers: list[str] = getattr(cluster, "_get_worker_list_in_slice", list)()
-    return Place(
+    return ProcessInfo(
         coordinator,
         count,
         cluster.get_process_id(),

@@ -1,19 +1,19 @@
-"""The processes of one run: who they are, and what they tell each other besides arrays.
+"""The processes of one run, and the messages that they exchange besides arrays.
 
-Every process runs the same program. Process 0 alone writes, draws and speaks; where the others
-depend on that they wait for it (`first`), and where all must agree they compare (`require_same`).
-A process that fails tells the others why, and one that dies is noticed by its closed connection:
-all others end at once with a line that names it, instead of waiting for it in their next collective
-operation. The exit code is the failed one's own, or `RETRY_EXIT_CODE`.
+Every process runs the same program. Only process 0 writes files and logs progress; the others wait
+for its results (`first`), and all compare what must agree (`require_same`). A process that fails
+sends its reason to the others. A process that dies closes its connection. In both cases all others
+end at once and name it, instead of waiting for it in their next collective. The exit code is that
+of the failed process, or `RETRY_EXIT_CODE`.
 """
 
 import json
+import logging
 import os
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -23,15 +23,17 @@ from tupe_jax.distributed.rendezvous import Connection, Json
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
 
 WAITING_NOTICE_SECONDS = 60.0
-# When a process dies, an error of the network may be seen before the news of whose it was.
+# When a process dies, its peers may see a network error before they learn which process it was.
 NEWS_SECONDS = 3.0
 _END = "the end"
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 
 class ProcessGroup:
-    """All processes of a run, seen from one of them; a context that all leave together."""
+    """All processes of a run, seen from one of them; a context that they leave together."""
 
     def __init__(
         self, index: int, hosts: tuple[str, ...], connections: Mapping[int, Connection]
@@ -41,14 +43,14 @@ class ProcessGroup:
         self._connections = connections
         self._news = threading.Condition()
         self._values: dict[str, dict[int, Json]] = {}
-        """At process 0: what came for a meeting point, by its name and by process."""
+        """At process 0: values received, by the name of the exchange and by process."""
         self._answers: dict[str, Json] = {}
-        """Elsewhere: what process 0 concluded from it."""
+        """At other processes: results received from process 0, by the name of the exchange."""
         self._left: set[int] = set()
         self._ending = threading.RLock()
-        """Held by the thread that ends this process; the ends of others that follow are no news.
+        """Held by the thread that ends this process, so that later failures of others are ignored.
 
-        It may take it twice: Ctrl-C may interrupt its first try."""
+        Reentrant: Ctrl-C may interrupt the first attempt."""
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
 
@@ -59,22 +61,24 @@ class ProcessGroup:
     def name(self, index: int) -> str:
         return f"process {index} ({self._hosts[index]})"
 
-    # -------------------------------------------------------------------------- telling each other
+    # -------------------------------------------------------------------------- exchanging values
 
     def first(self, what: str, do: Callable[[], T]) -> T:
-        """Let process 0 do something while the others wait; return its result (JSON) to all."""
+        """Call `do` in process 0 while the others wait; return its result (JSON) in all."""
         if self.count == 1:
             return do()
-        result: T = self._meet_at(what, do() if self.index == 0 else None, lambda all_of: all_of[0])
+        result: T = self._exchange(
+            what, do() if self.index == 0 else None, lambda values: values[0]
+        )
         return result
 
     def gather(self, what: str, value: Json) -> list[Json]:
-        """Every process's value (JSON, small), for all."""
-        values: list[Json] = self._meet_at(what, value, lambda all_of: all_of)
+        """The values (small, JSON) of all processes, in all of them."""
+        values: list[Json] = self._exchange(what, value, lambda values: values)
         return values
 
-    def require_same(self, what: str, facts: Mapping[str, Json]) -> None:
-        """Fail in all processes if one of these facts is not the same in all."""
+    def require_same(self, what: str, values: Mapping[str, Json]) -> None:
+        """Raise in all processes if one of these values differs between them."""
 
         def difference(everywhere: list[Json]) -> str | None:
             for name, expected in everywhere[0].items():
@@ -82,16 +86,16 @@ class ProcessGroup:
                     if here.get(name) != expected:
                         return (
                             f"{name} is {here.get(name)} at {self.name(index)}, but {expected} at "
-                            f"{self.name(0)}: all processes of a run need the same"
+                            f"{self.name(0)}: it must be the same in all processes"
                         )
             return None
 
-        if found := self._meet_at(f"comparing {what}", dict(facts), difference):
+        if found := self._exchange(f"comparing {what}", dict(values), difference):
             raise UserError(found)
 
-    def _meet_at(self, what: str, value: Json, conclude: Callable[[list[Json]], Json]) -> Json:
-        """All bring a value, process 0 concludes. Who waits more than a minute says for whom."""
-        value = json.loads(json.dumps(value))  # as the others see it
+    def _exchange(self, what: str, value: Json, conclude: Callable[[list[Json]], Json]) -> Json:
+        """Process 0 derives a result from the values of all. A wait beyond a minute is logged."""
+        value = json.loads(json.dumps(value))  # as the others receive it
         if self.index:
             self._send(self._connections[0], {"for": what, "value": value})
             self._wait(what, lambda: [] if what in self._answers else [0])
@@ -105,13 +109,13 @@ class ProcessGroup:
         return result
 
     def _send(self, connection: Connection, message: Json) -> None:
-        with suppress(OSError):  # whoever has gone is noticed where its messages are awaited
+        with suppress(OSError):  # `_listen` notices a peer that has gone
             connection.send(message)
 
     def _receive(self, connection: Connection) -> Json:
         try:
             return connection.receive()
-        except OSError:  # the host cannot be reached any more
+        except OSError:  # the host is unreachable
             return None
 
     def _wait(self, what: str, missing: Callable[[], list[int]]) -> None:
@@ -121,14 +125,17 @@ class ProcessGroup:
                 if time.monotonic() - began > notice:
                     notice *= 2
                     names = ", ".join(self.name(i) for i in absent[:8])
-                    say(
-                        f"process {self.index} waits for {names}: {what}. Usual causes: slow "
-                        "storage; a program that still compiles; a process that hangs"
+                    logger.warning(
+                        "process %d waits for %s: %s. Usual causes: slow storage; a program that "
+                        "still compiles; a process that hangs",
+                        self.index,
+                        names,
+                        what,
                     )
-                self._news.wait(timeout=1.0)  # comes back for signals, too
+                self._news.wait(timeout=1.0)  # returns for signals, too
 
     def _listen(self, peer: int, connection: Connection) -> None:
-        """Runs in a thread of its own: the main one may be waiting for a device."""
+        """Runs in its own thread: the main thread may be waiting for a device."""
         while (message := self._receive(connection)) is not None:
             with self._news:
                 if "failed" in message:
@@ -145,17 +152,17 @@ class ProcessGroup:
         if peer not in self._left:
             self._end_here(
                 f"{self.name(peer)} has died or cannot be reached; the same command in all "
-                "processes goes on from the newest checkpoint",
+                "processes resumes from the newest checkpoint",
                 RETRY_EXIT_CODE,
             )
 
     # ------------------------------------------------------------------------------ ending together
 
     def abandon(self, reason: str, exit_code: int) -> None:
-        """End all processes, this one included: `reason` follows this one's name."""
+        """End all processes, including this one. `reason` follows the name of this one."""
         if self.count > 1:
             self._ending.acquire()
-            self._tell_of_failure(f"{self.name(self.index)} {reason}", exit_code)
+            self._send_failure(f"{self.name(self.index)} {reason}", exit_code)
             _exit(exit_code)
 
     def __enter__(self) -> "ProcessGroup":
@@ -174,34 +181,29 @@ class ProcessGroup:
             return
         exit_code = error.exit_code if isinstance(error, UserError) else 1
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
-            say(f"tupe: {error}")
-            self.abandon(f"says: {error}", exit_code)
-        time.sleep(NEWS_SECONDS)  # the thread that hears of a lost process would end this one
-        say("".join(traceback.format_exception(error)).rstrip())
+            logger.error("%s", error)
+            self.abandon(f"failed: {error}", exit_code)
+        time.sleep(NEWS_SECONDS)  # `_listen` ends this process if the cause is another one
+        logger.error("%s", type(error).__name__, exc_info=error)
         self.abandon(f"failed: {type(error).__name__}: {_first_line(error)}", exit_code)
 
     def _end_here(self, reason: str, exit_code: int) -> None:
-        """Because of another process; process 0 passes the news on."""
+        """End this process because of another one; process 0 informs the rest."""
         if not self._ending.acquire(blocking=False):
             return
-        say(f"tupe: ended: {reason}")
+        logger.error("ended: %s", reason)
         if self.index == 0:
-            self._tell_of_failure(reason, exit_code)
+            self._send_failure(reason, exit_code)
         _exit(exit_code)
 
-    def _tell_of_failure(self, reason: str, exit_code: int) -> None:
+    def _send_failure(self, reason: str, exit_code: int) -> None:
         for connection in self._connections.values():
             self._send(connection, {"failed": reason, "code": exit_code})
-        time.sleep(0.3)  # a connection closed with something unread may lose what was sent last
+        time.sleep(0.3)  # closing a connection with unread data may lose the last message
 
 
 SINGLE_PROCESS = ProcessGroup(0, (socket.gethostname(),), {})
 """A run of one process."""
-
-
-def say(message: str) -> None:
-    with suppress(OSError):  # whoever read it may be gone; that must not keep a process from ending
-        print(message, file=sys.stderr, flush=True)
 
 
 def _first_line(error: BaseException) -> str:
@@ -209,7 +211,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _exit(exit_code: int) -> None:
-    """End at once: JAX would first wait, for minutes, for processes that are gone."""
+    """End at once: otherwise JAX waits minutes for processes that are gone."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

@@ -1,16 +1,17 @@
-"""How the processes of a run find each other before JAX starts.
+"""The rendezvous: processes of a run connect to process 0 before JAX starts.
 
-JAX's own start is silent while processes are missing, and then aborts without saying which. So they
-meet first: process 0 listens at the coordinator's address, and each of the others connects and says
-its number. When all are there, JAX's service takes over the same port (no other needs to be open)
-and the connections stay: what is told over them is in `processes.py`.
+While processes are missing, JAX's own start waits silently; then it aborts without naming them. So
+process 0 first listens at the coordinator's address, and the others connect and send their index.
+When all are connected, JAX's service takes over the same port (no other port needs to be open). The
+connections stay open for `process_group.py`.
 """
 
 import json
+import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,25 +19,26 @@ from typing import Any
 from tupe_jax.utils.errors import RetryError, UserError
 
 Json = Any
+logger = logging.getLogger(__name__)
 MEETING_NOTICE_SECONDS = 15.0
-# Process 0 knows who is missing: the others give it time to say so before they give up themselves.
+# Only process 0 knows which processes are missing: the others wait this much longer for its error.
 GRACE_SECONDS = 5.0
-# A host that loses its power closes nothing. It is noticed after about a minute of silence.
+# A host without power closes no connection. It counts as lost after a minute of silence.
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which process of a run this is, and where it finds process 0."""
+class ProcessInfo:
+    """Which process of a run this is, and the address of process 0."""
 
     coordinator: str
     """host:port"""
     count: int
     index: int
     cluster: str | None = None
-    """JAX's name of the environment that said so; None if flags or variables did."""
+    """JAX's name of the cluster environment; None if flags or variables gave the values."""
     expected_hosts: tuple[str, ...] = ()
-    """By process, where the environment tells."""
+    """By process index; empty if the environment does not list them."""
 
     @property
     def host(self) -> str:
@@ -64,7 +66,7 @@ class Connection:
             self._link.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, timeout: float | None = None) -> Json:
-        """The next message, or None if the other side has ended."""
+        """The next message, or None if the other side closed the connection."""
         self._link.settimeout(timeout)
         while b"\n" not in self._unread:
             try:
@@ -79,7 +81,7 @@ class Connection:
         return json.loads(line)
 
     def ended(self) -> bool:
-        """Whether the other side has gone, without waiting for it."""
+        """Whether the other side closed the connection. Does not block."""
         try:
             return not self._link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -89,76 +91,76 @@ class Connection:
 
 
 @dataclass(frozen=True)
-class Met:
-    """The end of a meeting: connections by process (all have one to process 0), and hosts."""
+class Peers:
+    """Connections by process index, and all hosts. Processes other than 0 connect only to 0."""
 
     connections: Mapping[int, Connection]
     hosts: tuple[str, ...]
 
 
-def meet(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
-    """Return when all processes are there, or fail in all of them, naming those that are not."""
-    return (_receive_all if place.index == 0 else _go_there)(place, wait_seconds, say)
+def meet(process: ProcessInfo, wait_seconds: float) -> Peers:
+    """Return when all processes are connected, or fail in all of them and name the missing ones."""
+    return (_accept_all if process.index == 0 else _connect)(process, wait_seconds)
 
 
 # ---------------------------------------------------------------------------------------- process 0
 
 
 @dataclass(frozen=True)
-class _Guest:
+class _Peer:
     index: int
     host: str
     connection: Connection
 
 
-def _receive_all(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
-    here: dict[int, _Guest] = {}
+def _accept_all(process: ProcessInfo, wait_seconds: float) -> Peers:
+    here: dict[int, _Peer] = {}
     began, notice = time.monotonic(), MEETING_NOTICE_SECONDS
     try:
-        with _listener(place, began + wait_seconds) as listener:
-            while len(here) < place.count - 1:
+        with _listener(process, began + wait_seconds) as listener:
+            while len(here) < process.count - 1:
                 waited = time.monotonic() - began
                 if waited > wait_seconds:
-                    raise RetryError(_who_is_missing(place, here, wait_seconds))
+                    raise RetryError(_missing_message(process, here, wait_seconds))
                 if waited > notice:
                     notice *= 2
-                    say(f"waiting for {_named(place, _missing(place, here))}")
-                guest = _next_guest(listener, place)
-                # One that has gone meanwhile may have been started again.
+                    logger.warning("waiting for %s", _names(process, _missing(process, here)))
+                peer = _next_peer(listener, process)
+                # A process that has ended may have been started again.
                 here = {i: known for i, known in here.items() if not known.connection.ended()}
-                if guest is not None and guest.index in here:
+                if peer is not None and peer.index in here:
                     twice = UserError(
-                        f"two processes say that they are process {guest.index}: on "
-                        f"{here[guest.index].host} and on {guest.host}; give each its own --process"
+                        f"two processes have --process={peer.index}: on "
+                        f"{here[peer.index].host} and on {peer.host}; give each its own number"
                     )
-                    _refuse(guest, twice)
+                    _refuse(peer, twice)
                     raise twice
-                if guest is not None:
-                    here[guest.index] = guest
+                if peer is not None:
+                    here[peer.index] = peer
     except UserError as error:
-        for guest in here.values():
-            _refuse(guest, error)
+        for peer in here.values():
+            _refuse(peer, error)
         raise
-    hosts = (socket.gethostname(), *(here[i].host for i in range(1, place.count)))
-    for guest in here.values():
-        guest.connection.send({"hosts": hosts})
-    return Met({i: guest.connection for i, guest in here.items()}, hosts)
+    hosts = (socket.gethostname(), *(here[i].host for i in range(1, process.count)))
+    for peer in here.values():
+        peer.connection.send({"hosts": hosts})
+    return Peers({i: peer.connection for i, peer in here.items()}, hosts)
 
 
-def _listener(place: Place, deadline: float) -> socket.socket:
-    """A socket at the coordinator's port, on all addresses, as JAX's service will have it."""
+def _listener(process: ProcessInfo, deadline: float) -> socket.socket:
+    """A socket at the coordinator's port, on all addresses, as JAX's service will use it."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     while True:
         try:
             listener = socket.create_server(
-                ("", place.port), family=family, dualstack_ipv6=both, backlog=place.count
+                ("", process.port), family=family, dualstack_ipv6=both, backlog=process.count
             )
             break
-        except OSError as error:  # perhaps a run that is about to end
+        except OSError as error:  # perhaps of a run that is ending
             if time.monotonic() > deadline:
                 raise RetryError(
-                    f"port {place.port} of this host cannot be used ({error.strerror}); "
+                    f"cannot listen on port {process.port} of this host ({error.strerror}); "
                     "end the other run, or choose another port for --coordinator"
                 ) from error
             time.sleep(0.2)
@@ -166,84 +168,87 @@ def _listener(place: Place, deadline: float) -> socket.socket:
     return listener
 
 
-def _next_guest(listener: socket.socket, place: Place) -> _Guest | None:
-    """A process that came within half a second; others that knock at the port are ignored."""
+def _next_peer(listener: socket.socket, process: ProcessInfo) -> _Peer | None:
+    """A process that connects within half a second. Other connections are ignored."""
     try:
         connection = Connection(listener.accept()[0])
         hello = connection.receive(timeout=2.0)
         index, count, host = hello["process"], hello["processes"], hello["host"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    guest, trouble = _Guest(index, host, connection), None
-    if count != place.count:
-        trouble = f"process {index} on {host} expects {count} processes, process 0 {place.count}"
+    peer, trouble = _Peer(index, host, connection), None
+    if count != process.count:
+        trouble = f"process {index} on {host} expects {count} processes, process 0 {process.count}"
     elif not 0 < index < count:
-        trouble = f"there is no process {index} among {count}, as {host} has it"
+        trouble = f"--process={index} on {host} is not below --processes={count}"
     if trouble:
         error = UserError(f"{trouble}; give all the same --processes and each its own --process")
-        _refuse(guest, error)
+        _refuse(peer, error)
         raise error
-    return guest
+    return peer
 
 
-def _refuse(guest: _Guest, error: UserError) -> None:
+def _refuse(peer: _Peer, error: UserError) -> None:
     again = isinstance(error, RetryError)
     with suppress(OSError):
-        guest.connection.send({"refused": str(error), "start_again": again})
+        peer.connection.send({"refused": str(error), "start_again": again})
 
 
-def _missing(place: Place, here: Mapping[int, _Guest]) -> list[int]:
-    return [i for i in range(1, place.count) if i not in here]
+def _missing(process: ProcessInfo, here: Mapping[int, _Peer]) -> list[int]:
+    return [i for i in range(1, process.count) if i not in here]
 
 
-def _named(place: Place, indices: Sequence[int]) -> str:
+def _names(process: ProcessInfo, indices: Sequence[int]) -> str:
     """Process 1 (host b), process 3 (host d)"""
-    hosts = dict(enumerate(place.expected_hosts))
+    hosts = dict(enumerate(process.expected_hosts))
     names = [f"process {i}" + (f" ({hosts[i]})" if i in hosts else "") for i in indices[:8]]
     more = len(indices) - len(names)
-    return f"{', '.join(names)}{f' and {more} more' if more else ''} of {place.count}"
+    return f"{', '.join(names)}{f' and {more} more' if more else ''} of {process.count}"
 
 
-def _who_is_missing(place: Place, here: Mapping[int, _Guest], waited: float) -> str:
-    came = ", ".join(f"{i} ({guest.host})" for i, guest in sorted(here.items())[:8])
+def _missing_message(process: ProcessInfo, here: Mapping[int, _Peer], waited: float) -> str:
+    hosts = {0: socket.gethostname()} | {i: peer.host for i, peer in sorted(here.items())[:8]}
+    connected = ", ".join(f"{i} ({host})" for i, host in hosts.items())
     return (
-        f"{_named(place, _missing(place, here))} did not come within {waited:g} s; here: 0 "
-        f"({socket.gethostname()}){f', {came}' if came else ''}. Usual causes: the command was not "
-        f"started on every host; a firewall closes port {place.port} of process 0's host; "
-        "--coordinator is not the same everywhere"
+        f"{_names(process, _missing(process, here))} did not connect within {waited:g} s; "
+        f"connected: {connected}. Usual causes: the command was not started on every host; a "
+        f"firewall blocks port {process.port} of process 0's host; --coordinator differs between "
+        "hosts"
     )
 
 
 # ----------------------------------------------------------------------------------------- the rest
 
 
-def _go_there(place: Place, wait_seconds: float, say: Callable[[str], None]) -> Met:
+def _connect(process: ProcessInfo, wait_seconds: float) -> Peers:
     began, notice, trouble = time.monotonic(), MEETING_NOTICE_SECONDS, "no answer"
     while (waited := time.monotonic() - began) < wait_seconds:
         if waited > notice:
             notice *= 2
-            say(f"process {place.index} waits for process 0 at {place.coordinator} ({trouble})")
+            logger.warning("waiting for process 0 at %s (%s)", process.coordinator, trouble)
         try:
-            connection = Connection(socket.create_connection((place.host, place.port), timeout=5))
+            connection = Connection(
+                socket.create_connection((process.host, process.port), timeout=5)
+            )
             connection.send(
-                {"process": place.index, "processes": place.count, "host": socket.gethostname()}
+                {"process": process.index, "processes": process.count, "host": socket.gethostname()}
             )
             answer = connection.receive(timeout=wait_seconds - waited + GRACE_SECONDS)
             if answer is not None and "refused" in answer:
                 kind = RetryError if answer["start_again"] else UserError
                 raise kind(answer["refused"])
             if answer is not None:
-                return Met({0: connection}, tuple(answer["hosts"]))
-            trouble = "it was there, and ended"
+                return Peers({0: connection}, tuple(answer["hosts"]))
+            trouble = "process 0 was reached, then ended"
         except OSError as error:
             trouble = error.strerror or str(error)
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, UserError):
                 raise
-            trouble = "somebody else answers"
+            trouble = "another program answered"
         time.sleep(0.1)
     raise RetryError(
-        f"process {place.index} could not reach process 0 at {place.coordinator} within "
+        f"process {process.index} could not reach process 0 at {process.coordinator} within "
         f"{wait_seconds:g} s ({trouble}). Usual causes: the command was not started on process 0's "
-        f"host; a firewall closes its port {place.port}; --coordinator names another host"
+        f"host; a firewall blocks its port {process.port}; --coordinator names another host"
     )

@@ -13,7 +13,7 @@ import optax
 from flax import nnx
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.finetune.data import Batch
+from tupe_jax.finetune.data import LabelledBatch
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, Path
 from tupe_jax.training.train_state import Params, random_key
@@ -80,7 +80,7 @@ class Classifier:
         model: MaskedLM = nnx.merge(graph, word_head, params)  # of the word head, shapes only
         return model.classify(tokens_BxS, self.head, key=key)
 
-    def loss(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
+    def loss(self, params: Params, batch: LabelledBatch, key: jax.Array | None) -> jax.Array:
         """The mean over the rows that count: cross-entropy, or squared error of a score."""
         outputs_BxC = self.outputs_BxC(params, batch.tokens_BxS, key)
         if self.is_regression:
@@ -111,7 +111,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     state: TrialState,
     choices: Choices,
-    batch: Batch,
+    batch: LabelledBatch,
 ) -> tuple[TrialState, jax.Array]:
     """The state after one more batch, and the batch's loss.
 

@@ -1,7 +1,6 @@
 """What a user can set about fine-tuning; the defaults are the TUPE paper's protocol."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.config.validation import check_fields, require_positive
@@ -48,12 +47,6 @@ class FinetuneConfig:
                 raise UserError(f"finetune.{name}={getattr(self, name)} must not be negative")
         if self.dropout >= 1:
             raise UserError(f"finetune.dropout={self.dropout} must be below 1")
-
-
-def small_models(**settings: Any) -> FinetuneConfig:
-    """The protocol of small models: dropout as in pre-training, no update without effect."""
-    optimizer = replace(_paper_optimizer(), warmup_from_zero=False)
-    return FinetuneConfig(dropout=-1.0, optimizer=optimizer, **settings)
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ SHORTEST_BUCKET = 32
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
-Places = NDArray[np.integer[Any]]
+Indices = NDArray[np.integer[Any]]
 """Numbers of rows in their split."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Batch:
-    """Rows with their labels; all arrays may have a leading axis of trials."""
+class LabelledBatch:
+    """Sequences with their labels; all arrays may have a leading axis of trials."""
 
     tokens_BxS: Any
     labels_B: Any
@@ -43,7 +43,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Rows:
+class EncodedSplit:
     """All rows of a split in host memory, padded to the longest."""
 
     tokens_NxS: Ints
@@ -64,7 +64,7 @@ class Rows:
         arrays = (self.tokens_NxS, self.labels_N)
         return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
 
-    def tokens_at(self, places: Places, buckets: Sequence[int]) -> Ints:
+    def tokens_at(self, places: Indices, buckets: Sequence[int]) -> Ints:
         """The rows at these places, [..., S], S being the shortest bucket that holds them."""
         longest = int(self.lengths_N[places].max())
         length = min(bucket for bucket in buckets if bucket >= longest)
@@ -73,16 +73,16 @@ class Rows:
         return np.pad(tokens, padding, constant_values=self.pad_id)
 
 
-def encode_rows(
+def encode_split(
     examples: Sequence[Example], encoder: Encoder, length: int, score_scale: float = 1.0
-) -> Rows:
+) -> EncodedSplit:
     """Encode a split; scores are divided by `score_scale`."""
     encoded = encode_examples(examples, encoder, length)
     # To the last token: a text may name the piece for padding, where a tokenizer lets it.
     is_token_NxS = encoded.tokens != encoder.special.pad_id
     lengths_N = (length - is_token_NxS[:, ::-1].argmax(1)).astype(np.int32)
     labels: Any = encoded.labels
-    return Rows(
+    return EncodedSplit(
         tokens_NxS=np.ascontiguousarray(encoded.tokens[:, : lengths_N.max()]),
         lengths_N=lengths_N,
         labels_N=labels / np.float32(score_scale) if labels.dtype == np.float32 else labels,
@@ -111,7 +111,7 @@ class TrainBatches:
     """
 
     def __init__(
-        self, rows: Rows, seeds: Sequence[int], batch_size: int, buckets: Sequence[int]
+        self, rows: EncodedSplit, seeds: Sequence[int], batch_size: int, buckets: Sequence[int]
     ) -> None:
         self._rows, self._buckets, self._batch_size = rows, buckets, batch_size
         self._seeds_T = jnp.array(seeds, jnp.uint32)
@@ -121,7 +121,7 @@ class TrainBatches:
     def per_epoch(self) -> int:
         return -(-len(self._rows) // self._batch_size)
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int) -> LabelledBatch:
         """The batch that follows after `step` others."""
         epoch, number = divmod(step, self.per_epoch)
         if epoch != self._epoch:
@@ -133,7 +133,7 @@ class TrainBatches:
         weights_TxB = np.pad(np.ones_like(places_TxB, np.float32), filled)
         places_TxB = np.pad(places_TxB, filled, mode="edge")  # no longer than the batch is anyway
         tokens_TxBxS = self._rows.tokens_at(places_TxB, self._buckets)
-        return Batch(tokens_TxBxS, self._rows.labels_N[places_TxB], weights_TxB)
+        return LabelledBatch(tokens_TxBxS, self._rows.labels_N[places_TxB], weights_TxB)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -145,9 +145,9 @@ def _orders(seeds_T: jax.Array, epoch: jax.Array, count: int) -> jax.Array:
 
 
 def evaluation_batches(
-    rows: Rows, batch_size: int, buckets: Sequence[int]
-) -> Iterator[tuple[Places, Ints]]:
-    """Places and tokens of all rows, the longest first; the last row fills up the last batch."""
+    rows: EncodedSplit, batch_size: int, buckets: Sequence[int]
+) -> Iterator[tuple[Indices, Ints]]:
+    """Indices and tokens of all rows, the longest first; the last row fills up the last batch."""
     order_N = np.argsort(-rows.lengths_N, kind="stable")
     for start in range(0, len(rows), batch_size):
         places_B = order_N[start : start + batch_size]

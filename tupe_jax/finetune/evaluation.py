@@ -7,12 +7,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.finetune.data import Places, Rows, evaluation_batches
+from tupe_jax.finetune.data import EncodedSplit, Indices, evaluation_batches
 from tupe_jax.finetune.metrics import METRICS
+from tupe_jax.finetune.results import Scores
 from tupe_jax.finetune.tasks import FinetuneTask
-from tupe_jax.finetune.trial import Scores
 from tupe_jax.finetune.vmapped import Programs
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.training.train_state import Params
 
 Predictions = NDArray[Any]
@@ -23,7 +23,7 @@ def predict(
     programs: Programs,
     params: Params,
     task: FinetuneTask,
-    splits: Mapping[str, Rows],
+    splits: Mapping[str, EncodedSplit],
     batch_size: int,
     buckets: Sequence[int],
     stop: Stop,
@@ -32,7 +32,7 @@ def predict(
     predictions = {}
     for split, rows in splits.items():
         outputs: list[jax.Array] = []
-        places: list[Places] = []
+        places: list[Indices] = []
         for places_B, tokens_BxS in evaluation_batches(rows, batch_size, buckets):
             if stop.requested:
                 return None
@@ -48,7 +48,7 @@ def predict(
 
 
 def scores_of_trials(
-    task: FinetuneTask, splits: Mapping[str, Rows], predictions: Mapping[str, Predictions]
+    task: FinetuneTask, splits: Mapping[str, EncodedSplit], predictions: Mapping[str, Predictions]
 ) -> list[Scores]:
     """All metrics of the task on every split, for each trial."""
     count = len(next(iter(predictions.values())))

@@ -1,17 +1,20 @@
-"""Which trials train together: those that were begun together, and the rest in equal parts.
+"""Which trials train together in one program, and how many fit into a device's memory.
 
-A group under way has a folder in `unfinished/` with its trials and its checkpoints; it goes on as
-it was begun, whatever number of trials is chosen later.
+A group that has started has a folder in `unfinished/` with its trials and checkpoints. It resumes
+with the same trials, whatever `at_once` is set to later.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from tupe_jax.finetune.trial import Trial, read_result
+import jax
+
+from tupe_jax.finetune.results import Trial, read_result
 from tupe_jax.utils.files import atomic_file
 
 UNFINISHED = "unfinished"
@@ -72,3 +75,21 @@ def _group(workdir: Path, trials: tuple[Trial, ...]) -> Group:
     if len(trials) > 1:  # too long for a folder
         names = f"{len(trials)}-trials-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
     return Group(trials, workdir / UNFINISHED / names)
+
+
+SHARE = 0.9
+"""Of a device's memory; the rest is for evaluation, and for what does not fit without gaps."""
+
+
+def trials_per_device(device: Any, compile_one: Callable[[], jax.stages.Compiled]) -> int:
+    """At least one: if not even that fits, the compiler will say so."""
+    # CPUs, and a few others, have no limit of their own.
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return 1 if limit is None else max(1, int(SHARE * limit) // bytes_of(compile_one()))
+
+
+def bytes_of(compiled: jax.stages.Compiled) -> int:
+    """What a program needs on each device."""
+    analysis: Any = compiled.memory_analysis()
+    results = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return int(analysis.argument_size_in_bytes + results + analysis.temp_size_in_bytes)

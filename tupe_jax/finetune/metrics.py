@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-Metric = Callable[[NDArray[Any], NDArray[Any]], float]
+MetricFunction = Callable[[NDArray[Any], NDArray[Any]], float]
 
 
 def accuracy(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
@@ -62,6 +62,6 @@ def _correlation(
     return float(result.statistic)
 
 
-METRICS: Mapping[str, Metric] = {
+METRICS: Mapping[str, MetricFunction] = {
     metric.__name__: metric for metric in (accuracy, f1, matthews, pearson, spearman)
 }

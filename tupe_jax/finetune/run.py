@@ -1,41 +1,42 @@
-"""Fine-tuning on one task: the trials that are not finished yet, group by group.
+"""Fine-tuning on one task: trains the unfinished trials, group by group.
 
-A work directory holds the trials of a task (`trial.py` says what a finished one is) and
+A work directory holds the trials of a task (`results.py` describes a finished one) and
 
-    config.json      what it was begun with; other settings are refused
-    unfinished/      a folder for each group under way: its trials and checkpoints
+    config.json      the settings it was started with; other settings are rejected
+    unfinished/      a folder for each unfinished group: its trials and checkpoints
 """
 
 import functools
+import logging
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
+from tupe_jax.config.loading import load_config, nearest_config
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.data.labelled.example import Example
-from tupe_jax.distributed.process_group import say
 from tupe_jax.finetune.classifier import WORD_HEAD, Classifier
-from tupe_jax.finetune.command import CHANGE_NOTHING, finetuning_command
 from tupe_jax.finetune.config import FinetuneConfig
-from tupe_jax.finetune.data import Rows, TrainBatches, bucket_lengths, encode_rows
-from tupe_jax.finetune.groups import Group, plan_groups
-from tupe_jax.finetune.memory import trials_per_device
-from tupe_jax.finetune.predictions import write_predictions
-from tupe_jax.finetune.tasks import FinetuneTask
-from tupe_jax.finetune.train_loop import EncodedTask, Outcome, Schedule, train_group
-from tupe_jax.finetune.trial import (
+from tupe_jax.finetune.data import EncodedSplit, TrainBatches, bucket_lengths, encode_split
+from tupe_jax.finetune.groups import Group, plan_groups, trials_per_device
+from tupe_jax.finetune.results import (
     PREDICTIONS_FOLDER,
     Trial,
     TrialResult,
     evaluation_to_json,
     read_result,
+    write_predictions,
     write_result,
 )
+from tupe_jax.finetune.tasks import FinetuneTask
+from tupe_jax.finetune.train_loop import EncodedTask, GroupResult, Schedule, train_group
 from tupe_jax.finetune.vmapped import Programs, make_programs, mesh_for, unit_optimizer
 from tupe_jax.inference.loading import MODEL_FOLDER
 from tupe_jax.inference.model_card import save_model
@@ -44,16 +45,28 @@ from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.params import Params, arrays_of
 from tupe_jax.model.positions import encodings
-from tupe_jax.run.agreed_stop import Stop
-from tupe_jax.run.resume_checks import check_begun_with
+from tupe_jax.run.preemption import Stop
+from tupe_jax.run.resume_checks import check_begun_with, flattened
 from tupe_jax.utils.errors import UserError
 
+logger = logging.getLogger(__name__)
+
+SHIPPED_CONFIGS = ("finetune", "finetune:quick")
+
+WITHOUT_EFFECT = (
+    "at_once",
+    "keep_weights",
+    "optimizer.peak_learning_rate",  # each trial has its own
+    "save_seconds",
+)
+"""Settings that do not change a trial's numbers."""
+
 FREE = (
-    *(f"finetune.{name}" for name in CHANGE_NOTHING),
+    *(f"finetune.{name}" for name in WITHOUT_EFFECT),
     "model.layer_loop",
     "model.remat",
 )
-"""What may differ when a work directory is gone on with."""
+"""Settings that may change when a work directory is resumed."""
 
 
 def finetune(
@@ -111,8 +124,8 @@ def finetune(
     # ------------------------------------------------------------------ train
     groups = plan_groups(workdir, trials, at_once, len(devices))
     if groups:
-        say(_announcement(data, schedule, groups, pretrained))
-        say(str(attention_choice(model, devices[0].platform, data.buckets[-1])))
+        logger.info("%s", _announcement(data, schedule, groups, pretrained))
+        logger.info("%s", attention_choice(model, devices[0].platform, data.buckets[-1]))
     for group in groups:
         if stop.requested:
             return None
@@ -146,8 +159,8 @@ def _encode(
             f"position.max_length={min(limits)}; set the config's length to {min(limits)}"
         )
 
-    def rows(examples: Sequence[Example]) -> Rows:
-        return encode_rows(examples, pretrained.tokenizer, config.length, task.score_scale)
+    def rows(examples: Sequence[Example]) -> EncodedSplit:
+        return encode_split(examples, pretrained.tokenizer, config.length, task.score_scale)
 
     train = rows(task.train)
     dev = {split: rows(examples) for split, examples in task.dev.items()}
@@ -161,7 +174,7 @@ def _finish(
     classifier: Classifier,
     pretrained: TrainedModel,
     task: FinetuneTask,
-    outcome: Outcome,
+    outcome: GroupResult,
     number: int,
     workdir: Path,
 ) -> None:
@@ -228,3 +241,27 @@ def _announcement(
 def _parts(params: Params, *names: str) -> Params:
     """The arrays of some parts of the model."""
     return {path: array for path, array in params.items() if path[0] in names}
+
+
+def finetuning_command(
+    config: FinetuneConfig, task: FinetuneTask, trial: Trial, checkpoint: str
+) -> str | None:
+    """The `tupe finetune` with the fewest settings; None if the task is not one of a command's."""
+    if not task.arguments:
+        return None
+    return shlex.join(
+        [
+            *("tupe", "finetune", f"--checkpoint={checkpoint}", *task.arguments),
+            *(f"--learning_rates={trial.learning_rate}", f"--seeds={trial.seed}"),
+            *nearest_config(_settings(asdict(config)), _shipped()),
+        ]
+    )
+
+
+@functools.cache
+def _shipped() -> dict[str, dict[str, Any]]:
+    return {spec: _settings(load_config(spec).to_dict()) for spec in SHIPPED_CONFIGS}
+
+
+def _settings(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flattened(values) if name not in WITHOUT_EFFECT}

@@ -5,6 +5,7 @@ trial's seed and the step, so a group goes on from its checkpoint as if nothing 
 """
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -18,22 +19,24 @@ from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import CheckpointConfig
 from tupe_jax.finetune.config import FinetuneConfig
-from tupe_jax.finetune.data import Rows, TrainBatches
+from tupe_jax.finetune.data import EncodedSplit, TrainBatches
 from tupe_jax.finetune.evaluation import Predictions, predict, scores_of_trials
 from tupe_jax.finetune.groups import Group
-from tupe_jax.finetune.tasks import FinetuneTask
-from tupe_jax.finetune.trial import (
+from tupe_jax.finetune.results import (
     Evaluation,
     Trial,
     TrialResult,
     evaluation_from_json,
     evaluation_to_json,
 )
+from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.finetune.vmapped import Programs
 from tupe_jax.model import params as flat
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.train_state import Params
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class EncodedTask:
     """A task as rows of tokens, and the lengths its batches may have."""
 
     task: FinetuneTask
-    train: Rows
-    dev: Mapping[str, Rows]
-    test: Mapping[str, Rows]
+    train: EncodedSplit
+    dev: Mapping[str, EncodedSplit]
+    test: Mapping[str, EncodedSplit]
     buckets: tuple[int, ...]
 
     @property
@@ -74,7 +77,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GroupResult:
     """Trained trials: results, and what the weights of the best evaluations say."""
 
     results: list[TrialResult]
@@ -91,7 +94,7 @@ def train_group(
     pretrained: Mapping[flat.Path, flat.Array],
     group: Group,
     stop: Stop,
-) -> Outcome | None:
+) -> GroupResult | None:
     """Train from the group's checkpoint, or from the start, to the end; None: stopped, saved."""
     with ExitStack() as closing:  # whatever happens, a save under way is completed
         return _train_group(config, data, schedule, programs, pretrained, group, stop, closing)
@@ -106,7 +109,7 @@ def _train_group(
     group: Group,
     stop: Stop,
     closing: ExitStack,
-) -> Outcome | None:
+) -> GroupResult | None:
     # ------------------------------------------------------------------ resume or begin
     trials, choices = group.trials, programs.choices(group.trials)
     checkpoints = Checkpoints(group.folder / CHECKPOINTS, CheckpointConfig(keep=1, keep_best=False))
@@ -139,7 +142,9 @@ def _train_group(
         )
         saved_at = time.monotonic()
 
-    def predictions_of(params: Params, splits: Mapping[str, Rows]) -> dict[str, Predictions] | None:
+    def predictions_of(
+        params: Params, splits: Mapping[str, EncodedSplit]
+    ) -> dict[str, Predictions] | None:
         """None if the run was asked to stop meanwhile."""
         return predict(programs, params, data.task, splits, config.batch_size, data.buckets, stop)
 
@@ -160,7 +165,7 @@ def _train_group(
             of_trial.append(Evaluation(step, epoch, scores, float(loss)))
         is_best_T = [best_of(data.task, of_trial) is of_trial[-1] for of_trial in evaluations]
         state = programs.after_evaluation(state, np.array(is_best_T))
-        progress.say(_report(data.task, trials, evaluations))
+        logger.info("%s", _report(data.task, trials, evaluations))
 
     # ------------------------------------------------------------------ train
     before: jax.Array | None = None
@@ -190,7 +195,7 @@ def _train_group(
         TrialResult(trial, tuple(of_trial), best_of(data.task, of_trial))
         for trial, of_trial in zip(trials, evaluations, strict=True)
     ]
-    return Outcome(results, jax.device_get(state.best_params), predictions)
+    return GroupResult(results, jax.device_get(state.best_params), predictions)
 
 
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -24,7 +24,7 @@ from tupe_jax.finetune.classifier import (
     first_state,
     train_step,
 )
-from tupe_jax.finetune.trial import Trial
+from tupe_jax.finetune.results import Trial
 from tupe_jax.model.params import Array, Path
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.optim.schedule import scheduled_learning_rate

@@ -1,7 +1,7 @@
 """Load a trained model from a checkpoint or a model folder: `tupe_jax.load(path)`."""
 
+import logging
 import os
-import sys
 from pathlib import Path
 
 from tupe_jax.config.schema import ModelConfig
@@ -13,7 +13,10 @@ from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.model_folder import ModelMetadata
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
+from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 MODEL_FOLDER = "model"
 """The model folder inside the folder of a fine-tuning trial."""
@@ -30,6 +33,7 @@ def load(
     tokenizer has a `module` and a `position_bias`, but reads no texts. The official checkpoints
     are such models: their tokenizer is not available here.
     """
+    skip_absent_tpu()
     if not os.fspath(path):
         raise UserError("an empty path; give the folder of a model")
     found = _expand_home(path)
@@ -41,7 +45,7 @@ def load(
         _refuse_second_tokenizer(path, vocabulary)
         model, unused = load_hugging_face(found)
         if unused:
-            print(f"{path}: left out {', '.join(unused)}", file=sys.stderr)
+            logger.warning("%s: left out %s", path, ", ".join(unused))
         return model
     folder = _find_model_folder(found)
     if folder is not None:

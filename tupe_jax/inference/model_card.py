@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tupe_jax import __version__
-from tupe_jax.config.loading import known_configs, load_config, nearest_config
-from tupe_jax.config.recipes import from_config_dict, to_config_dict
+from tupe_jax.config.loading import (
+    from_config_dict,
+    known_configs,
+    load_config,
+    nearest_config,
+    to_config_dict,
+)
 from tupe_jax.config.schema import Config, position_name
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.inference.trained_model import TrainedModel

@@ -18,8 +18,8 @@ from tupe_jax.inference.embeddings import POOLINGS, Pooling, sentence_vectors
 from tupe_jax.inference.fill_mask import Filled, fill_masks, pseudo_log_likelihoods
 from tupe_jax.interop.model_folder import NO_METADATA, HeadMetadata, ModelMetadata
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.params import Params, arrays_of, classification_heads_in, model_from
-from tupe_jax.model.position_only import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.hugging_face import Tokenizer
 from tupe_jax.utils.errors import UserError
@@ -86,7 +86,7 @@ class TrainedModel:
         """A second module with the same weights that computes in float32, for measurements.
 
         In bfloat16, rounding hides the differences that the laboratory measures. The functions
-        that measure also request exact float32 products, by `tupe_jax.model.full_precision`.
+        that measure also request exact float32 products, by `tupe_jax.model.measurement`.
         """
         return model_from(replace(self.config, dtype="float32"), self.params)
 

@@ -1,8 +1,8 @@
-"""How a batch is cut into pieces that fit a TPU core's vector memory (VMEM).
+"""How a batch is split into tiles that fit a TPU core's vector memory (VMEM).
 
-A program of the grid takes `rows` rows of the batch and `heads` heads. Heads lie side by side in
-the last axis, [B, S, H d], as the projections make them: no transposition, and no padding of
-64 features to the 128 lanes of a register. Inside a program a head is picked by zeroing the
+A program of the grid takes `sequences` sequences of the batch and `heads` heads. Heads lie side by
+side in the last axis, [B, S, H d], as the projections make them: no transposition, and no padding
+of 64 features to the 128 lanes of a register. Inside a program a head is selected by zeroing the
 features of its neighbours, which costs a matrix unit 128 wide nothing.
 """
 
@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 LANES = 128
 """Of a vector register; lengths and feature counts are padded to multiples."""
 _SCORES_AT_ONCE = 256 * 1024
-"""Entries of the score tile in work, 1 MiB in float32; several of that size are alive at a time."""
-_ROWS_OF_TOKENS = 512
-"""Short rows are taken several at a time, up to this many tokens, to make a program worth it."""
+"""Entries of a score tile, 1 MiB in float32; several tiles of that size are live at a time."""
+_TOKENS_AT_ONCE = 512
+"""A program takes several short sequences, up to this many tokens together."""
 
 
-_LONGEST_WHOLE_ROW = 1024
+_LONGEST_SINGLE_BLOCK = 1024
 _VMEM_BYTES = 56 * 2**20
 """What a kernel may take of the VMEM of a v5p or a TPU7x core, 64 MiB; v5e and v6e have twice."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Sizes of the padded arrays and of the pieces a program works on."""
+    """Sizes of the padded arrays and of the tiles of a program."""
 
     batch: int
     length: int
@@ -35,15 +35,15 @@ class Tiles:
     """Padded to a multiple of `heads`."""
     heads: int
     """Side by side in a program."""
-    rows: int
-    """Of the batch, in a program."""
+    sequences: int
+    """Sequences of the batch in a program."""
     queries: int
-    """Rows of the score tile in work."""
+    """Queries of a score tile."""
 
     @property
     def grid(self) -> tuple[int, int]:
         """Batch innermost: a head's bias stays while the batch passes by."""
-        return self.num_heads // self.heads, self.batch // self.rows
+        return self.num_heads // self.heads, self.batch // self.sequences
 
     @property
     def features(self) -> int:
@@ -68,22 +68,22 @@ def tiles_for(batch: int, length: int, num_heads: int, head_size: int) -> Tiles:
         head_size=head_size,
         num_heads=round_up(num_heads, heads),
         heads=heads,
-        rows=_largest_divisor(batch, _ROWS_OF_TOKENS // length),
+        sequences=_largest_divisor(batch, _TOKENS_AT_ONCE // length),
         queries=LANES * _largest_divisor(length // LANES, most_queries // LANES),
     )
 
 
 def long_tiles_for(batch: int, length: int, num_heads: int, head_size: int, block: int) -> Tiles:
-    """Tiles for rows whose scores are worked on in blocks of `block` queries and keys."""
+    """Tiles for long sequences: scores are computed in blocks of `block` queries and keys."""
     tiles = tiles_for(batch, length, num_heads, head_size)
-    return replace(tiles, length=round_up(length, block), rows=1, queries=block)
+    return replace(tiles, length=round_up(length, block), sequences=1, queries=block)
 
 
 def fits_one_tile(length: int, num_heads: int, head_size: int, itemsize: int) -> bool:
-    """Whether whole rows of scores can be worked on, in any batch; else they are cut (`long`)."""
-    tiles = tiles_for(_ROWS_OF_TOKENS, length, num_heads, head_size)  # as many rows as there can be
+    """Whether a query's scores for all keys fit in VMEM, whatever the batch size."""
+    tiles = tiles_for(_TOKENS_AT_ONCE, length, num_heads, head_size)  # the most sequences
     enough = backward_vmem_bytes(tiles, itemsize) <= _VMEM_BYTES
-    return tiles.length <= _LONGEST_WHOLE_ROW and enough
+    return tiles.length <= _LONGEST_SINGLE_BLOCK and enough
 
 
 def padded_head_size(head_size: int) -> int:
@@ -102,19 +102,19 @@ def _largest_divisor(number: int, at_most: int) -> int:
 
 
 def forward_vmem_bytes(tiles: Tiles, itemsize: int) -> int:
-    """An upper estimate of what a forward program needs: bias, rows in and out, scores in work."""
-    return tiles.bias_bytes + 2 * 4 * _row_bytes(tiles, itemsize) + 8 * _score_bytes(tiles)
+    """An upper estimate of what a forward program needs: bias, sequences in and out, scores."""
+    return tiles.bias_bytes + 2 * 4 * _token_bytes(tiles, itemsize) + 8 * _score_bytes(tiles)
 
 
 def backward_vmem_bytes(tiles: Tiles, itemsize: int) -> int:
     """The same for a backward program, which also holds the bias's gradient, and that twice."""
     sums = 4 * 4 * tiles.length * max(LANES, tiles.features)
-    rows = 2 * 7 * _row_bytes(tiles, itemsize)
-    return 3 * tiles.bias_bytes + rows + sums + 12 * _score_bytes(tiles)
+    tokens = 2 * 7 * _token_bytes(tiles, itemsize)
+    return 3 * tiles.bias_bytes + tokens + sums + 12 * _score_bytes(tiles)
 
 
-def _row_bytes(tiles: Tiles, itemsize: int) -> int:
-    return tiles.rows * tiles.length * max(LANES, tiles.features) * itemsize
+def _token_bytes(tiles: Tiles, itemsize: int) -> int:
+    return tiles.sequences * tiles.length * max(LANES, tiles.features) * itemsize
 
 
 def _score_bytes(tiles: Tiles) -> int:
@@ -122,10 +122,10 @@ def _score_bytes(tiles: Tiles) -> int:
 
 
 def long_vmem_bytes(tiles: Tiles, itemsize: int, *, backward: bool) -> int:
-    """An upper estimate for the kernels over long rows: rows, positions and score tiles."""
-    row, tile = _row_bytes(tiles, itemsize), 4 * tiles.queries**2
-    positions = 2 * 2 * row
+    """An upper estimate for the multi-block kernels: sequences, positions and score tiles."""
+    tokens, tile = _token_bytes(tiles, itemsize), 4 * tiles.queries**2
+    positions = 2 * 2 * tokens
     if not backward:
-        return 2 * 2 * row + positions + 12 * tile
-    sums, position_sums = 2 * 4 * row // itemsize, 2 * 2 * 4 * row // itemsize
-    return 2 * 4 * row + positions + sums + position_sums + 20 * tile
+        return 2 * 2 * tokens + positions + 12 * tile
+    sums, position_sums = 2 * 4 * tokens // itemsize, 2 * 2 * 4 * tokens // itemsize
+    return 2 * 4 * tokens + positions + sums + position_sums + 20 * tile

@@ -16,7 +16,7 @@ from tupe_jax.kernels.reference import MASKED
 
 
 @dataclass(frozen=True)
-class Settings:
+class KernelSettings:
     """What a kernel knows when it is compiled."""
 
     tiles: Tiles
@@ -28,29 +28,29 @@ class Settings:
 def key_mask(is_token_BxS: jax.Array, length: int) -> jax.Array:
     """What is added to the logits of keys, [B, 1, length].
 
-    Keys that fill up the tile lie below masked ones: a row without words stays uniform over S.
+    Keys that pad the tile are below masked keys: a sequence of padding attends uniformly over S.
     """
     mask_BxS = jnp.where(is_token_BxS, 0.0, MASKED)
     more = length - mask_BxS.shape[1]
     return jnp.pad(mask_BxS, ((0, 0), (0, more)), constant_values=2 * MASKED)[:, None]
 
 
-def place_of(
-    seed: jax.Array | None, first_row: jax.Array | int, first_head: jax.Array | int
+def dropout_origin(
+    seed: jax.Array | None, first_sequence: jax.Array | int, first_head: jax.Array | int
 ) -> jax.Array:
     """The numbers dropout depends on, as the kernels read them: [3] int32."""
-    numbers = (0 if seed is None else seed, first_row, first_head)
-    place_3 = jnp.stack([jnp.asarray(x).astype(jnp.uint32) for x in numbers])
-    return jax.lax.bitcast_convert_type(place_3, jnp.int32)
+    numbers = (0 if seed is None else seed, first_sequence, first_head)
+    origin_3 = jnp.stack([jnp.asarray(x).astype(jnp.uint32) for x in numbers])
+    return jax.lax.bitcast_convert_type(origin_3, jnp.int32)
 
 
 class BlockSpecs:
-    """Which piece of an array the program (head block, batch block) sees."""
+    """Which block of an array the program (head block, batch block) reads or writes."""
 
     def __init__(self, tiles: Tiles):
         T = tiles
-        self.tokens = pl.BlockSpec((T.rows, T.length, T.features), lambda h, b, *_: (b, 0, h))
-        self.mask = pl.BlockSpec((T.rows, 1, T.length), lambda h, b, *_: (b, 0, 0))
+        self.tokens = pl.BlockSpec((T.sequences, T.length, T.features), lambda h, b, *_: (b, 0, h))
+        self.mask = pl.BlockSpec((T.sequences, 1, T.length), lambda h, b, *_: (b, 0, 0))
         # It changes once per pass over the batch: a second buffer to fetch ahead is not worth it.
         self.bias = pl.BlockSpec(
             (T.heads, T.length, T.length),
@@ -62,7 +62,7 @@ class BlockSpecs:
 
 def run(
     kernel: Any,
-    place_3: jax.Array,
+    origin_3: jax.Array,
     *,
     inputs: Sequence[jax.Array],
     in_specs: Sequence[pl.BlockSpec],
@@ -106,7 +106,7 @@ def run(
         )
 
     result: list[jax.Array] = jax.lax.platform_dependent(
-        place_3,
+        origin_3,
         *inputs,
         tpu=partial(call, interpret=False),
         default=partial(call, interpret=True),
@@ -128,7 +128,7 @@ def for_each(count: int, do: Callable[[Any], None]) -> None:
 
 
 def for_each_query_block(tiles: Tiles, do: Callable[[Any], None]) -> None:
-    """Do(the block's place in the row) for each block of queries."""
+    """Do(the slice of the block) for each block of queries."""
     size = tiles.queries
     for_each(tiles.length // size, lambda n: do(pl.ds(pl.multiple_of(n * size, size), size)))
 
@@ -143,32 +143,42 @@ def of_head(tiles: Tiles, head: int, x_SxF: jax.Array) -> jax.Array:
 
 
 def logits_of(
-    settings: Settings, q: jax.Array, k: jax.Array, bias: jax.Array | None, mask_1xS: jax.Array
+    settings: KernelSettings,
+    q: jax.Array,
+    k: jax.Array,
+    bias: jax.Array | None,
+    mask_1xS: jax.Array,
 ) -> jax.Array:
     """The logits q k^T scale + bias, with padding masked, [queries, S] in float32."""
     logits = dot(q, k, contract=(1, 1)) * settings.scale + mask_1xS
     return logits if bias is None else logits + bias.astype(jnp.float32)
 
 
-class Place(NamedTuple):
-    """Where in the whole batch a program's part begins; dropout depends on it."""
+class DropoutOrigin(NamedTuple):
+    """The first sequence and head of a program in the whole batch; dropout depends on them."""
 
     seed: jax.Array
-    row: jax.Array
+    sequence: jax.Array
     head: jax.Array
 
 
-def place_of_program(settings: Settings, place_ref: Any) -> Place:
-    row = place_ref[1] + pl.program_id(1) * settings.tiles.rows
-    return Place(place_ref[0], row, place_ref[2] + pl.program_id(0) * settings.tiles.heads)
+def origin_of_program(settings: KernelSettings, origin_ref: Any) -> DropoutOrigin:
+    sequence = origin_ref[1] + pl.program_id(1) * settings.tiles.sequences
+    return DropoutOrigin(
+        origin_ref[0], sequence, origin_ref[2] + pl.program_id(0) * settings.tiles.heads
+    )
 
 
-def kept_here(settings: Settings, place: Place, row: Any, head: int, queries: Any) -> jax.Array:
+def kept_here(
+    settings: KernelSettings, origin: DropoutOrigin, sequence: Any, head: int, queries: Any
+) -> jax.Array:
     """Dropout's choice for this program's `row` and `head`, [queries, S]."""
     tiles = settings.tiles
     i = queries.start + jax.lax.broadcasted_iota(jnp.int32, (tiles.queries, 1), 0)
     j = jax.lax.broadcasted_iota(jnp.int32, (1, tiles.length), 1)
-    return is_kept(place.seed, place.row + row, place.head + head, i, j, rate=settings.rate)
+    return is_kept(
+        origin.seed, origin.sequence + sequence, origin.head + head, i, j, rate=settings.rate
+    )
 
 
 def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int] = (1, 0)) -> jax.Array:

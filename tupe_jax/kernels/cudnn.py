@@ -17,21 +17,21 @@ def cudnn_attention(
     seed: jax.Array | None,
     *,
     scale: float,
-    first_row: jax.Array | int = 0,
+    first_sequence: jax.Array | int = 0,
     first_head: jax.Array | int = 0,
 ) -> jax.Array:
-    """`reference.attention`, save that a row without words attends to its first token.
+    """`reference.attention`, except that a sequence of padding attends to its first token.
 
-    A mask of keys would have to be added to the bias, one copy for every row of the batch; cuDNN
-    knows the lengths of rows instead, which is all there is to say of padding at the end. A batch
-    with padding elsewhere is right too, but slow.
+    A mask of keys would have to be added to the bias, one copy for every sequence. cuDNN takes the
+    lengths of sequences instead, which describe padding at the end. A batch with padding elsewhere
+    is computed correctly, but slowly.
     """
-    words_B = jnp.sum(is_token_BxS, axis=1, dtype=jnp.int32)
-    is_before_end_BxS = jnp.arange(is_token_BxS.shape[1]) < words_B[:, None]
+    length_B = jnp.sum(is_token_BxS, axis=1, dtype=jnp.int32)
+    is_before_end_BxS = jnp.arange(is_token_BxS.shape[1]) < length_B[:, None]
     out: jax.Array = jax.lax.cond(
         jnp.array_equal(is_token_BxS, is_before_end_BxS),
         partial(_by_lengths, scale=scale),
-        partial(_row_by_row, scale=scale),
+        partial(_one_by_one, scale=scale),
         q_BxSxHxd,
         k_BxSxHxd,
         v_BxSxHxd,
@@ -62,7 +62,7 @@ def _by_lengths(
     return out
 
 
-def _row_by_row(
+def _one_by_one(
     q_BxSxHxd: jax.Array,
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
@@ -71,13 +71,15 @@ def _row_by_row(
     *,
     scale: float,
 ) -> jax.Array:
-    """One row at a time, nothing kept: memory for this is set aside even where it never runs."""
+    """One sequence at a time, nothing kept: XLA reserves memory for this even if it never runs."""
 
     @jax.checkpoint
-    def one_row(row: tuple[jax.Array, ...]) -> jax.Array:
-        q, k, v, is_word = (x[None] for x in row)
-        out_1xSxHxd = reference.attention(q, k, v, bias_HxSxS, is_word, None, scale=scale, rate=0.0)
+    def attend(sequence: tuple[jax.Array, ...]) -> jax.Array:
+        q, k, v, is_token = (x[None] for x in sequence)
+        out_1xSxHxd = reference.attention(
+            q, k, v, bias_HxSxS, is_token, None, scale=scale, rate=0.0
+        )
         return out_1xSxHxd[0]
 
-    out: jax.Array = jax.lax.map(one_row, (q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, is_token_BxS))
+    out: jax.Array = jax.lax.map(attend, (q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, is_token_BxS))
     return out

@@ -1,4 +1,4 @@
-"""A positional bias in factors, of size S rather than S x S: what long rows are given.
+"""A positional bias in factors, of size S rather than S x S, for long sequences.
 
     bias[h, i, j] = row_factor[i] by_distance[h, j - i] + p_q[i, h] . p_k[j, h]
 
@@ -19,7 +19,7 @@ class FactoredBias:
     by_distance_HxN: jax.Array | None = None
     """For j - i = -(S-1) .. S-1: T5, ALiBi, attenuated."""
     row_factor_S: jax.Array | None = None
-    """Not learnable: the attenuated encoding's normalisation near the ends of a row."""
+    """Not learnable: the attenuated encoding's normalisation near the ends of a sequence."""
     p_q_SxHxd: jax.Array | None = None
     p_k_SxHxd: jax.Array | None = None
     """TUPE's projected positions, the scale of logits in one of them."""

@@ -1,4 +1,8 @@
-"""What the kernels over long rows have in common: their bias, their blocks, their logits."""
+"""What the kernels over long sequences have in common: their bias, their blocks, their logits.
+
+A block of a bias that depends on j - i only is made and summed up in registers: b x b entries are
+cut from a window of 2b values, tile[i, j] = window[b + j - i].
+"""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,9 +13,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from tupe_jax.kernels.block_sizes import LANES, Tiles
-from tupe_jax.kernels.common import Place, Settings, dot, of_head
-from tupe_jax.kernels.diagonals import tile_of_window
+from tupe_jax.kernels.common import DropoutOrigin, KernelSettings, dot, of_head
 from tupe_jax.kernels.dropout import is_kept
+
+_SUBLANES = 8
 
 
 @jax.tree_util.register_dataclass
@@ -36,13 +41,13 @@ def bias_arrays(bias: BiasArrays) -> list[jax.Array]:
 
 
 class LongBlockSpecs:
-    """Which piece of an array the program (head block, row, query block) sees."""
+    """Which block of an array the program (head block, sequence, query block) reads or writes."""
 
     def __init__(self, tiles: Tiles):
         T, F = tiles, tiles.features
         self.grid = (T.num_heads // T.heads, T.batch, T.length // T.queries)
         self.queries = pl.BlockSpec((1, T.queries, F), lambda h, b, i, *_: (b, i, h))
-        self.row = pl.BlockSpec((1, T.length, F), lambda h, b, i, *_: (b, 0, h))
+        self.sequence = pl.BlockSpec((1, T.length, F), lambda h, b, i, *_: (b, 0, h))
         self.mask = pl.BlockSpec((1, 1, T.length), lambda h, b, i, *_: (b, 0, 0))
         self.stats = pl.BlockSpec((1, 1, 2 * T.heads, T.queries), lambda h, b, i, *_: (b, h, 0, i))
         windows = 2 * T.length // T.queries - 1
@@ -62,19 +67,21 @@ class LongBlockSpecs:
 
 
 @dataclass(frozen=True)
-class Program:
-    """Where in the whole batch a program works, read before any loop."""
+class BlockIndex:
+    """Which block of queries of the whole batch a program computes, read before any loop."""
 
-    place: Place
+    origin: DropoutOrigin
     first_head: jax.Array
-    """Among the heads given."""
+    """Among the heads of this device."""
     query_block: jax.Array
 
     @classmethod
-    def of(cls, settings: Settings, place_ref: Any) -> "Program":
+    def of(cls, settings: KernelSettings, origin_ref: Any) -> "BlockIndex":
         first_head = pl.program_id(0) * settings.tiles.heads
-        place = Place(place_ref[0], place_ref[1] + pl.program_id(1), place_ref[2] + first_head)
-        return cls(place, first_head, pl.program_id(2))
+        origin = DropoutOrigin(
+            origin_ref[0], origin_ref[1] + pl.program_id(1), origin_ref[2] + first_head
+        )
+        return cls(origin, first_head, pl.program_id(2))
 
 
 def key_block(tiles: Tiles, n: Any) -> Any:
@@ -82,8 +89,8 @@ def key_block(tiles: Tiles, n: Any) -> Any:
 
 
 def long_logits(
-    settings: Settings,
-    program: Program,
+    settings: KernelSettings,
+    index: BlockIndex,
     bias: dict[str, Any],
     q: jax.Array,
     k: jax.Array,
@@ -95,30 +102,68 @@ def long_logits(
     tiles = settings.tiles
     total = jnp.zeros((tiles.queries, tiles.queries), jnp.float32)
     if "windows_HxNxW" in bias:
-        window = n - program.query_block + tiles.length // tiles.queries - 1
+        window = n - index.query_block + tiles.length // tiles.queries - 1
         total += tile_of_window(bias["windows_HxNxW"][head, pl.ds(window, 1)])
     if "row_factor_Sx1" in bias:
         total *= bias["row_factor_Sx1"][...]
     if "p_q_SxF" in bias:
-        p_q = bias["p_q_SxF"][key_block(tiles, program.query_block)]
+        p_q = bias["p_q_SxF"][key_block(tiles, index.query_block)]
         p_k = of_head(tiles, head, bias["p_k_SxF"][key_block(tiles, n)])
         total += dot(p_q, p_k, contract=(1, 1))
     if "thetas_Hx2" in bias:
-        theta_1, theta_2 = (bias["thetas_Hx2"][program.first_head + head, m] for m in (0, 1))
-        i, j = places(tiles, program, n)
+        theta_1, theta_2 = (bias["thetas_Hx2"][index.first_head + head, m] for m in (0, 1))
+        i, j = query_and_key_positions(tiles, index, n)
         total = jnp.where(i == 0, theta_1, jnp.where(j == 0, theta_2, total))
     return dot(q, k, contract=(1, 1)) * settings.scale + mask_1xk + total
 
 
-def long_kept(settings: Settings, program: Program, head: int, n: Any) -> jax.Array:
+def long_kept(settings: KernelSettings, index: BlockIndex, head: int, n: Any) -> jax.Array:
     """Dropout's choice for key block n."""
-    place = program.place
-    i, j = places(settings.tiles, program, n)
-    return is_kept(place.seed, place.row, place.head + head, i, j, rate=settings.rate)
+    origin = index.origin
+    i, j = query_and_key_positions(settings.tiles, index, n)
+    return is_kept(origin.seed, origin.sequence, origin.head + head, i, j, rate=settings.rate)
 
 
-def places(tiles: Tiles, program: Program, n: Any) -> tuple[jax.Array, jax.Array]:
-    """The places in the row of this program's queries, [queries, 1], and of key block n, [1, k]."""
+def query_and_key_positions(tiles: Tiles, index: BlockIndex, n: Any) -> tuple[jax.Array, jax.Array]:
+    """The positions of this program's queries, [queries, 1], and of key block n, [1, k]."""
     size = tiles.queries
-    i = program.query_block * size + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
+    i = index.query_block * size + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
     return i, n * size + jax.lax.broadcasted_iota(jnp.int32, (1, size), 1)
+
+
+def tile_of_window(window_1xW: jax.Array) -> jax.Array:
+    """The tile, [b, b]: row i is the window shifted to the right by i.
+
+    Each step doubles the rows: the next rows are the present ones, shifted. Shifts by whole
+    registers, the last and largest, cost nothing.
+    """
+    width = window_1xW.shape[1]
+    size = width // 2
+    rows = jnp.broadcast_to(window_1xW, (_SUBLANES, width))
+    rows = pltpu.roll(rows, 0, 1, stride=1, stride_axis=0)
+    while rows.shape[0] < size:
+        rows = jnp.concatenate([rows, pltpu.roll(rows, rows.shape[0], 1)], 0)
+    return rows[:, size:]
+
+
+def window_of_tile(tile: jax.Array) -> jax.Array:
+    """The transpose: sums along the diagonals, [1, W]. The same way back, rows being halved."""
+    size = tile.shape[0]
+    rows = jnp.concatenate([jnp.zeros_like(tile), tile], 1)
+    half = size // 2
+    while half:
+        rows = rows[:half] + pltpu.roll(rows[half:], 2 * size - half, 1)
+        half //= 2
+    return rows
+
+
+def windows_of_distances(by_distance_HxN: jax.Array, length: int, block: int) -> jax.Array:
+    """All windows of a matrix of `length` cut into blocks, [H, 2 length / block - 1, 2 block].
+
+    Window n is that of the tiles for which (j - i) / block = n - (length / block - 1) in blocks.
+    """
+    S, blocks = (by_distance_HxN.shape[1] + 1) // 2, length // block
+    # Index 0 stands for j - i = -length; there are no tokens beyond +-(S - 1).
+    padded = jnp.pad(by_distance_HxN, ((0, 0), (length - S + 1, length - S)))
+    halves = padded.reshape(len(padded), 2 * blocks, block)
+    return jnp.concatenate([halves[:, :-1], halves[:, 1:]], -1)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from tupe_jax.kernels.dropout import is_kept
 
 MASKED = -1e30
-"""A logit that gets no weight; finite, so that a row with nothing to attend to is no NaN."""
+"""A logit that gets no weight; finite, so that a sequence of padding gives no NaN."""
 
 
 def attention(
@@ -20,7 +20,7 @@ def attention(
     scale: float,
     rate: float,
 ) -> jax.Array:
-    """dropout(softmax(q k^T scale + bias)) v, without weight for keys that are no words.
+    """dropout(softmax(q k^T scale + bias)) v, without weight for padding keys.
 
     No seed means no dropout. Softmax is float32 whatever the type of q, k and v.
     """
@@ -37,6 +37,6 @@ def drop(weights_BxHxSxS: jax.Array, seed: jax.Array | None, rate: float) -> jax
     if seed is None or rate == 0:
         return weights_BxHxSxS
     B, H, S, _ = weights_BxHxSxS.shape
-    row, head = jnp.arange(B)[:, None, None, None], jnp.arange(H)[:, None, None]
-    kept = is_kept(seed, row, head, jnp.arange(S)[:, None], jnp.arange(S), rate=rate)
+    sequence, head = jnp.arange(B)[:, None, None, None], jnp.arange(H)[:, None, None]
+    kept = is_kept(seed, sequence, head, jnp.arange(S)[:, None], jnp.arange(S), rate=rate)
     return jnp.where(kept, weights_BxHxSxS / (1 - rate), 0)

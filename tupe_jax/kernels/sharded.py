@@ -1,7 +1,7 @@
-"""Fused attention on a mesh: every device attends for its rows and its heads.
+"""Fused attention on a mesh: every device computes its sequences and its heads.
 
-A kernel is opaque to the partitioner, so it is told here. The bias is whole on all devices that
-share a batch; the gradients they find for it are added up by `shard_map`.
+The partitioner cannot see into a kernel, so `shard_map` splits the arrays. Devices that share the
+batch have the same bias; `shard_map` sums their gradients of it.
 """
 
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ class Attend(Protocol):
         is_token_BxS: jax.Array,
         seed: jax.Array | None,
         *,
-        first_row: jax.Array | int = 0,
+        first_sequence: jax.Array | int = 0,
         first_head: jax.Array | int = 0,
     ) -> jax.Array: ...
 
@@ -56,12 +56,14 @@ def on_mesh(
         k: jax.Array,
         v: jax.Array,
         bias: Bias,
-        is_word: jax.Array,
+        is_token: jax.Array,
         seed: jax.Array | None,
     ) -> jax.Array:
-        rows, _, heads_here, _ = q.shape
-        first_row, first_head = _index(batch) * rows, _index(heads) * heads_here
-        return attend(q, k, v, bias, is_word, seed, first_row=first_row, first_head=first_head)
+        sequences, _, heads_here, _ = q.shape
+        first_sequence, first_head = _index(batch) * sequences, _index(heads) * heads_here
+        return attend(
+            q, k, v, bias, is_token, seed, first_sequence=first_sequence, first_head=first_head
+        )
 
     tokens = PartitionSpec(batch, None, heads, None)
     by_head: Any = PartitionSpec(heads)
@@ -74,8 +76,8 @@ def on_mesh(
         part,
         in_specs=(tokens, tokens, tokens, bias_specs, PartitionSpec(batch, None), whole),
         out_specs=tokens,
-        axis_names=set(mesh.auto_axes),  # the TPU compiler wants a kernel to be told of all axes
-        check_vma=False,  # Pallas kernels do not say along which axes their outputs vary
+        axis_names=set(mesh.auto_axes),  # the TPU compiler requires all axes for a kernel
+        check_vma=False,  # Pallas kernels do not declare along which axes their outputs vary
     )(q_BxSxHxd, k_BxSxHxd, v_BxSxHxd, bias, is_token_BxS, seed)
     return out
 

@@ -1,7 +1,7 @@
 """Bytes that attention moves between HBM and the chip, forward and backward, in one layer.
 
 For the kernel they follow from its tiles: each block is fetched once per program, and not at all if
-the program before had the same one. For attention by einsum they are what XLA must at least write
+the previous program had the same one. For attention by einsum they are what XLA must at least write
 and read between the matrix products, none of which it fuses with the next.
 """
 
@@ -11,11 +11,11 @@ from tupe_jax.kernels.block_sizes import tiles_for
 def kernel_bytes(
     batch: int, length: int, num_heads: int, head_size: int, *, itemsize: int, bias_itemsize: int
 ) -> int:
-    """Of the fused kernels (`fused.py`), padding included; no bias is a bias of 0 bytes."""
+    """Of the single-block kernels, padding included; no bias is a bias of 0 bytes."""
     tiles = tiles_for(batch, length, num_heads, head_size)
     head_blocks, batch_blocks = tiles.grid
-    tokens = tiles.rows * tiles.length * tiles.features * itemsize
-    mask = 4 * tiles.rows * tiles.length
+    tokens = tiles.sequences * tiles.length * tiles.features * itemsize
+    mask = 4 * tiles.sequences * tiles.length
     each_program = (4 + 7) * tokens + 2 * mask  # q k v -> out; q k v dout -> dq dk dv
     bias = tiles.heads * tiles.length**2 * bias_itemsize
     bias_gradient = tiles.bias_bytes if bias_itemsize else 0

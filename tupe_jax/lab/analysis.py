@@ -14,8 +14,8 @@ from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import Kind, kinds_of
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
-from tupe_jax.lab.nli_pairs import InferencePair
-from tupe_jax.lab.nli_probes import InferenceProbes, inference_head, probe_inference
+from tupe_jax.lab.nli_pairs import NliPair
+from tupe_jax.lab.nli_probes import NliProbes, nli_head, probe_nli
 from tupe_jax.lab.order_sensitivity import OrderSensitivity, order_sensitivity
 from tupe_jax.lab.position_attention import (
     PositionAttention,
@@ -65,7 +65,7 @@ class Analysis:
     """Empty if the model has no head for masked words, either."""
     pairs_too_long: int
     """Left out, since the model has no positions for them."""
-    probes: InferenceProbes | str
+    probes: NliProbes | str
     """Or why there are none."""
 
 
@@ -77,7 +77,7 @@ def analyse(
     length: int,
     words: int,
     pairs: Sequence[MinimalPair],
-    probe_pairs: Sequence[InferencePair],
+    probe_pairs: Sequence[NliPair],
     head_lengths: Mapping[str, int],
 ) -> Analysis:
     """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones.
@@ -139,18 +139,18 @@ def _order(model: MaskedLM, vocabulary: Tokenizer) -> OrderSensitivity:
 def _probes(
     model: MaskedLM,
     vocabulary: Tokenizer,
-    pairs: Sequence[InferencePair],
+    pairs: Sequence[NliPair],
     lengths: Mapping[str, int],
-) -> InferenceProbes | str:
+) -> NliProbes | str:
     try:
-        length = lengths.get(inference_head(classification_heads_of(model)))
-        return probe_inference(model, vocabulary, pairs, length=length)
+        length = lengths.get(nli_head(classification_heads_of(model)))
+        return probe_nli(model, vocabulary, pairs, length=length)
     except UserError as error:
         return str(error)
 
 
 def text_rows(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
-    """Rows of built-in text as in training: [CLS], then sentences, each with its [SEP]."""
+    """Sequences of built-in text as in training: [CLS], then sentences, each with its [SEP]."""
     stream: list[int] = []
     for document in documents(SEED, 0, _ROWS * length):
         for sentence in document.sentences:

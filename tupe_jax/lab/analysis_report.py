@@ -15,7 +15,7 @@ from tupe_jax.lab.analysis import Analysis, Looks
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
 from tupe_jax.lab.metrics import METRICS
-from tupe_jax.lab.nli_probes import InferenceProbes
+from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.order_sensitivity import OrderSensitivity
 from tupe_jax.lab.plots import probe_deltas, term_matrices
 from tupe_jax.utils.files import atomic_file
@@ -107,7 +107,7 @@ def _pairs(analysis: Analysis) -> Iterator[str]:
         yield f"  {name:{width}} {result.count:6}  {result.accuracy!s:24} {result.delta!s}"
 
 
-def _probes(probes: InferenceProbes | str) -> Iterator[str]:
+def _probes(probes: NliProbes | str) -> Iterator[str]:
     if isinstance(probes, str):
         yield f"No probes: {probes}"
         return
@@ -217,7 +217,7 @@ def _draw(analysis: Analysis, folder: Path) -> Iterator[Path]:
         path = folder / "four_terms.png"
         term_matrices(analysis.four_terms, path)
         yield path
-    if isinstance(analysis.probes, InferenceProbes):
+    if isinstance(analysis.probes, NliProbes):
         path = folder / "probes.png"
         probe_deltas(analysis.probes, path)
         yield path

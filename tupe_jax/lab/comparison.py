@@ -19,7 +19,7 @@ COLUMNS = ("symmetry", "locality", "mirror_symmetry", "direction")
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparisonRow:
     """What was found of one model."""
 
     name: str
@@ -31,11 +31,13 @@ class Line:
 
 def measure(
     name: str, model: MaskedLM, ordinary_ids: NDArray[np.int32], *, length: int, words: int
-) -> Line:
+) -> ComparisonRow:
     """Look at `length` positions of a model by `words` probing words out of these."""
     probing = choose_words(ordinary_ids, words)
     found = attention_among_identical_words(model, length, probing)
-    return Line(name, _encoding(model.config), model.config.num_layers, found.measures_of_mean())
+    return ComparisonRow(
+        name, _encoding(model.config), model.config.num_layers, found.measures_of_mean()
+    )
 
 
 def _encoding(config: ModelConfig) -> str:
@@ -43,7 +45,7 @@ def _encoding(config: ModelConfig) -> str:
     return " + ".join(part for part in parts if part != "none") or "none"
 
 
-def as_table(lines: Sequence[Line], *, length: int, words: int) -> str:
+def as_table(lines: Sequence[ComparisonRow], *, length: int, words: int) -> str:
     """The table, one model in a line."""
     names = [column.replace("_", " ") for column in COLUMNS]
     width = max(len("model"), *(len(line.name) for line in lines))

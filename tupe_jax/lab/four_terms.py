@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.model.encoder import Encoder, Layer
-from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.layers import LayerNorm
+from tupe_jax.model.measurement import full_precision
 from tupe_jax.model.positions import encodings, logit_scale
 from tupe_jax.utils.errors import UserError
 

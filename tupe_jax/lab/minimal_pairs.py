@@ -18,8 +18,8 @@ from tupe_jax.data.labelled.encode import Encoder
 from tupe_jax.inference.batching import encode_sentences
 from tupe_jax.inference.fill_mask import pseudo_log_likelihoods
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
-from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.measurement import full_precision
 from tupe_jax.utils.errors import UserError
 
 TIE = 1e-4

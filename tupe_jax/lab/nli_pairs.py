@@ -27,7 +27,7 @@ assert inference.LABELS == THREE_WAY
 
 
 @dataclass(frozen=True)
-class InferencePair:
+class NliPair:
     """Premise, hypothesis and the number of the label in THREE_WAY."""
 
     premise: Written
@@ -42,13 +42,13 @@ class InferencePair:
         return Example(self.premise.text, self.hypothesis.text, self.label)
 
 
-def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[InferencePair]:
+def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[NliPair]:
     """Pairs of the built-in inference task, drawn as its examples are; labels take turns.
 
     The words of a pair decide its split, as for the task's examples: none of these was trained on,
     whatever the seeds, if the model saw the split `train` only.
     """
-    pairs: list[InferencePair] = []
+    pairs: list[NliPair] = []
     tries = itertools.count()
     while len(pairs) < count:
         label = len(pairs) % len(THREE_WAY)
@@ -58,7 +58,7 @@ def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[InferencePair
         premise, hypothesis = (realise(Statement(clause)) for clause in found)
         if split_of(Example(premise.text, hypothesis.text, label)) == split:
             trees = written(premise.tree), written(hypothesis.tree)
-            pairs.append(InferencePair(*trees, label, _swapped(hypothesis)))
+            pairs.append(NliPair(*trees, label, _swapped(hypothesis)))
     return pairs
 
 
@@ -70,12 +70,12 @@ def _swapped(sentence: Sentence) -> str | None:
     return None if swapped is None else swapped.text
 
 
-def snli_pairs(path: Path) -> list[InferencePair]:
+def snli_pairs(path: Path) -> list[NliPair]:
     """The labelled pairs of a file like SNLI's own, with `sentence1_parse` and the like."""
     pairs = []
     for parsed in read_parsed_snli(path):
         roles = find_roles(parsed.hypothesis)
         swapped = None if roles is None else exchange(parsed.hypothesis, roles)
         trees = written(parsed.premise), written(parsed.hypothesis)
-        pairs.append(InferencePair(*trees, parsed.label, swapped))
+        pairs.append(NliPair(*trees, parsed.label, swapped))
     return pairs

@@ -19,21 +19,21 @@ from tupe_jax.data.builtin import LABELS
 from tupe_jax.data.labelled.encode import Encoder
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import TASKS, THREE_WAY
-from tupe_jax.finetune.data import bucket_lengths, encode_rows, evaluation_batches
-from tupe_jax.lab.nli_pairs import InferencePair
+from tupe_jax.finetune.data import bucket_lengths, encode_split, evaluation_batches
+from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.lab.probes import Predict, Probe, ProbeItem, ProbeResult, order_probes, run_probes
-from tupe_jax.model.full_precision import full_precision
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.measurement import full_precision
 from tupe_jax.model.params import classification_heads_of
 from tupe_jax.utils.errors import UserError
 
 _CLASSES = {**{task.name: task.form.classes for task in TASKS.values()}, **LABELS}
-INFERENCE_TASKS = tuple(name for name, classes in _CLASSES.items() if classes == THREE_WAY)
+NLI_TASKS = tuple(name for name, classes in _CLASSES.items() if classes == THREE_WAY)
 _BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
-class InferenceProbes:
+class NliProbes:
     """What became of each probe that some pair could be used for."""
 
     head: str
@@ -45,20 +45,20 @@ class InferenceProbes:
 
 
 @full_precision
-def probe_inference(
+def probe_nli(
     model: MaskedLM,
     encoder: Encoder,
-    pairs: Sequence[InferencePair],
+    pairs: Sequence[NliPair],
     *,
     length: int | None = None,
     seed: int = 0,
-) -> InferenceProbes:
+) -> NliProbes:
     """Shuffle-3 to Shuffle-6, Random and Shuffle-SR of a model with a head for inference.
 
     `length` is that of the longest row, by default position.max_length. An encoding whose numbers
     depend on the row's length (attenuated) is asked as it was trained if given fine-tuning's.
     """
-    head = inference_head(classification_heads_of(model))
+    head = nli_head(classification_heads_of(model))
     length = model.config.position.max_length if length is None else length
 
     def fits(*examples: Example) -> bool:
@@ -75,12 +75,12 @@ def probe_inference(
             f"none of {len(pairs)} pairs has an order to change and at most {length} tokens"
         )
     results = run_probes(probes, class_predictor(model, encoder, head, length))
-    return InferenceProbes(head, len(pairs), len(pairs) - len(usable), tuple(results))
+    return NliProbes(head, len(pairs), len(pairs) - len(usable), tuple(results))
 
 
-def inference_head(heads: Mapping[str, int]) -> str:
+def nli_head(heads: Mapping[str, int]) -> str:
     """The one whose classes are entailment, neutral and contradiction, in this order."""
-    for head in INFERENCE_TASKS:
+    for head in NLI_TASKS:
         if heads.get(head) == len(THREE_WAY):
             return head
         if head in heads:
@@ -88,7 +88,7 @@ def inference_head(heads: Mapping[str, int]) -> str:
                 f"the model's head {head} has {heads[head]} outputs, not {', '.join(THREE_WAY)}"
             )
     tuned = f"fine-tuned on {', '.join(heads)}" if heads else "not fine-tuned"
-    wanted = " or ".join(INFERENCE_TASKS)
+    wanted = " or ".join(NLI_TASKS)
     raise UserError(f"the model is {tuned}; probes are for one that is on {wanted}")
 
 
@@ -97,7 +97,7 @@ def class_predictor(model: MaskedLM, encoder: Encoder, head: str, length: int) -
     graph, state = nnx.split(model)
 
     def predict(examples: Sequence[Example]) -> NDArray[np.int64]:
-        rows = encode_rows(examples, encoder, length)
+        rows = encode_split(examples, encoder, length)
         buckets = bucket_lengths(model.config, length, rows.longest)
         answers_N = np.empty(len(rows), np.int64)
         for places_B, tokens_BxS in evaluation_batches(rows, _BATCH_SIZE, buckets):

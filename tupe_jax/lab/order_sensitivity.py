@@ -20,7 +20,7 @@ from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
 from tupe_jax.lab.shuffles import shuffle_all
 from tupe_jax.lab.written import Written, spelled
-from tupe_jax.model.full_precision import full_precision
+from tupe_jax.model.measurement import full_precision
 from tupe_jax.utils.errors import UserError
 
 Represent = Callable[[Sequence[str]], ArrayLike]

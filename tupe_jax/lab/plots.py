@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.lab.four_terms import TERMS, FourTerms
-from tupe_jax.lab.nli_probes import InferenceProbes
+from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.probes import ROLES
 from tupe_jax.utils.plotting import BLUE, GREY, mark_positions, new_figure, save_figure
 
@@ -39,7 +39,7 @@ def term_matrices(terms: FourTerms, path: Path) -> None:
     save_figure(figure, path)
 
 
-def probe_deltas(probes: InferenceProbes, path: Path) -> None:
+def probe_deltas(probes: NliProbes, path: Path) -> None:
     """The change of accuracy in each probe, with its interval.
 
     Exchanged roles have a scale of their own: beside what they cost, no shuffle would be seen.

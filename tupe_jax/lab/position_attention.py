@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.lab.metrics import METRICS
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.position_only import bias_LxHxSxS, identical_words_LxHxSxS
+from tupe_jax.model.measurement import bias_LxHxSxS, identical_words_LxHxSxS
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.plotting import attention_by_position
 

@@ -24,7 +24,7 @@ from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.lab.intervals import Interval, paired_difference, wilson
-from tupe_jax.lab.nli_pairs import ENTAILMENT, InferencePair
+from tupe_jax.lab.nli_pairs import ENTAILMENT, NliPair
 from tupe_jax.lab.shuffles import SIZES, shuffle_all, shuffle_constituents
 from tupe_jax.lab.written import spelled
 from tupe_jax.utils.errors import UserError
@@ -89,7 +89,7 @@ def run_probes(probes: Sequence[Probe], predict: Predict) -> list[ProbeResult]:
     return [run_probe(probe, lambda examples: [answers[e] for e in examples]) for probe in probes]
 
 
-def order_probes(pairs: Sequence[InferencePair], seed: int = 0) -> list[Probe]:
+def order_probes(pairs: Sequence[NliPair], seed: int = 0) -> list[Probe]:
     """All six probes, each from the pairs in which its change can be made."""
     return [
         *(constituency_probe(pairs, size, seed) for size in SIZES),
@@ -98,7 +98,7 @@ def order_probes(pairs: Sequence[InferencePair], seed: int = 0) -> list[Probe]:
     ]
 
 
-def constituency_probe(pairs: Sequence[InferencePair], size: int | None, seed: int = 0) -> Probe:
+def constituency_probe(pairs: Sequence[NliPair], size: int | None, seed: int = 0) -> Probe:
     """Shuffle-`size`, or with None Random."""
     name = "Random" if size is None else f"Shuffle-{size}"
     items = []
@@ -115,7 +115,7 @@ def constituency_probe(pairs: Sequence[InferencePair], size: int | None, seed: i
     return Probe(name, tuple(items))
 
 
-def role_probe(pairs: Sequence[InferencePair]) -> Probe:
+def role_probe(pairs: Sequence[NliPair]) -> Probe:
     """Shuffle-SR. The label of a changed example is -1: any class but entailment is right."""
     others = frozenset(range(len(THREE_WAY))) - {ENTAILMENT}
     items = [

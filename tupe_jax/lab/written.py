@@ -52,7 +52,7 @@ def is_word(token: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Piece:
+class WrittenToken:
     """A written word or mark, and the leaves it is made of."""
 
     token: str
@@ -60,16 +60,16 @@ class Piece:
     end: int
 
 
-def joined(words: Sequence[Leaf]) -> list[Piece]:
+def joined(words: Sequence[Leaf]) -> list[WrittenToken]:
     """Clitics put back, and `can not` written as one word."""
-    pieces: list[Piece] = []
+    pieces: list[WrittenToken] = []
     for place, (tag, word) in enumerate(words):
         before = pieces[-1].token if pieces else ""
         clitic = word.lower() in _CLITICS or tag == "POS"
         if is_word(before) and (clitic or (before.lower(), word) == ("can", "not")):
-            pieces[-1] = Piece(before + word, pieces[-1].start, place + 1)
+            pieces[-1] = WrittenToken(before + word, pieces[-1].start, place + 1)
         else:
-            pieces.append(Piece(word, place, place + 1))
+            pieces.append(WrittenToken(word, place, place + 1))
     return pieces
 
 

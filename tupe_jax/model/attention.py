@@ -18,9 +18,8 @@ from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
 from tupe_jax.model.attention_backend import attention_choice, platform_here
-from tupe_jax.model.layers import Axis, Linear
+from tupe_jax.model.layers import Axis, Linear, Weight, zeros
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
-from tupe_jax.model.segments import SegmentTerms
 
 
 @jax.tree_util.register_dataclass
@@ -59,7 +58,7 @@ class SelfAttention(nnx.Module):
         seed = None if key is None or rate == 0 else jax.random.bits(key)
         choice = attention_choice(self.config, platform_here(), x_BxSxD.shape[1])
         if choice.implementation == "pallas":
-            kernel = multi_block_attention if choice.long_rows else single_block_attention
+            kernel = multi_block_attention if choice.multi_block else single_block_attention
             out_BxSxHxd = self._fused(
                 partial(kernel, scale=scale, rate=rate), x_BxSxD, shared, seed
             )
@@ -155,3 +154,30 @@ def _sum_over_rows(rows: int, _: None, gradient_BxHxSxS: jax.Array) -> tuple[jax
 
 
 for_every_row.defvjp(lambda bias, rows: (for_every_row(bias, rows), None), _sum_over_rows)
+
+
+def segment_BxS(tokens_BxS: jax.Array, sep_id: int) -> jax.Array:
+    """How many [SEP] are before a token: 0 in A and its [SEP], 1 in B and its own."""
+    is_end_BxS = (tokens_BxS == sep_id).astype(jnp.int32)
+    return is_end_BxS.cumsum(1) - is_end_BxS
+
+
+class SegmentTerms(nnx.Module):
+    """XLNet's (x_i W^Q + b) . s_ij: one s for words of the same segment, another for the rest."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        H, d = config.num_heads, config.head_size
+        self.table = Weight((2, H, d), (None, "heads", "head_size")).create(rngs)
+        self.bias = Weight((H, d), ("heads", "head_size"), zeros).create(rngs)
+
+    def scores_BxHxSxS(self, segment_BxS: jax.Array, q_BxSxHxd: jax.Array) -> jax.Array:
+        """Added to q k^T before the scale."""
+        dtype = q_BxSxHxd.dtype
+        same_BxHxS, other_BxHxS = jnp.einsum(
+            "bihd,nhd->nbhi",
+            q_BxSxHxd + self.bias[...].astype(dtype),
+            self.table[...].astype(dtype),
+            preferred_element_type=jnp.float32,
+        )
+        is_same_BxSxS = segment_BxS[:, :, None] == segment_BxS[:, None, :]
+        return jnp.where(is_same_BxSxS[:, None], same_BxHxS[..., None], other_BxHxS[..., None])

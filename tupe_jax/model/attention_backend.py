@@ -1,14 +1,24 @@
 """Settings that follow the hardware: what `auto` means on a platform.
 
-The platform is that of the devices a program is compiled for, which need not be this machine's. A
-config keeps its `auto`: a model trained on TPUs runs elsewhere too.
+The platform is that of the devices a program is compiled for, which may be another machine's. A
+config keeps its `auto`, so a model trained on TPUs runs elsewhere too.
 """
 
+from dataclasses import dataclass
+from typing import Literal
+
 import jax
+import jax.numpy as jnp
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.kernels.dispatch import Choice, choose
+from tupe_jax.kernels.block_sizes import fits_one_tile
 from tupe_jax.model.positions import encodings
+from tupe_jax.utils.errors import UserError
+
+Implementation = Literal["xla", "pallas", "cudnn"]
+
+_BEST: dict[str, Implementation] = {"tpu": "pallas", "gpu": "cudnn"}
+_HEAD_SIZES = (32, 64, 128)
 
 
 def platform_here() -> str:
@@ -18,28 +28,95 @@ def platform_here() -> str:
 
 
 def unrolls_layers(config: ModelConfig, platform: str) -> bool:
-    """Unrolled layers run faster on CPUs. Elsewhere compiling one layer, not all, counts."""
+    """Unrolled layers run faster on CPUs; a scan, used elsewhere, compiles one layer instead."""
     return config.layer_loop == "unroll" or (config.layer_loop == "auto" and platform == "cpu")
 
 
+@dataclass(frozen=True)
+class Choice:
+    """An implementation of attention and the reason for it, as the log states them."""
+
+    implementation: Implementation
+    reason: str
+    multi_block: bool = False
+    """The Pallas kernel for long sequences, which takes the bias in factors."""
+
+    def __str__(self) -> str:
+        return f"attention: {self.implementation} ({self.reason})"
+
+
 def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
-    """Which implementation of attention a model has for rows of this length, and why."""
+    """The implementation for sequences of `length` on `cpu`, `gpu` or `tpu`, and why.
+
+    A requested implementation that cannot run is an error.
+    """
+    requested = config.attention_implementation
+    if requested == "xla":
+        return Choice("xla", "requested")
+    wanted = _BEST.get(platform, "xla") if requested == "auto" else requested
+    if wanted == "xla":
+        return Choice("xla", f"no fused kernel for {platform}")
+    obstacle = _obstacle(config, wanted, platform, length)
+    if obstacle is not None and requested != "auto":
+        raise UserError(
+            f"model.attention_implementation={requested!r} cannot run: {obstacle}; "
+            "set it to 'auto' or 'xla'"
+        )
+    if obstacle is not None:
+        return Choice("xla", f"not {wanted}: {obstacle}")
+    reason = "requested" if requested != "auto" else f"the fused kernel for {platform}"
+    if wanted == "pallas":
+        multi_block = not _fits_one_block(config, length)
+        reason += f"; {'many blocks' if multi_block else 'one block'} of keys"
+        return Choice("pallas", reason, multi_block)
+    if config.attention_dropout:
+        reason += f"; xla in training, for model.attention_dropout={config.attention_dropout}"
+    return Choice("cudnn", reason)
+
+
+def _obstacle(
+    config: ModelConfig, wanted: Implementation, platform: str, length: int
+) -> str | None:
+    """Why a fused kernel cannot run, or should not; None if it can."""
     chosen = {
         f"position.{part}={getattr(config.position, part)!r}": encoding
         for part, encoding in encodings(config).items()
     }
-    with_words = [name for name, encoding in chosen.items() if encoding.scores]
+    need_tokens = [name for name, encoding in chosen.items() if encoding.scores]
     if config.segment_attention:
-        with_words.append("model.segment_attention=True")
-    return choose(
-        config.attention_implementation,
-        platform,
-        length,
-        num_heads=config.num_heads,
-        head_size=config.head_size,
-        dtype=config.dtype,
-        attention_dropout=config.attention_dropout,
-        has_bias=any(encoding.has_bias for encoding in chosen.values()),
-        content_scores_of=next(iter(with_words), None),
-        formless_bias_of=next((name for name, e in chosen.items() if e.bias), None),
-    )
+        need_tokens.append("model.segment_attention=True")
+    dense_biases = [name for name, encoding in chosen.items() if encoding.bias]
+    if need_tokens:
+        return f"{need_tokens[0]} adds terms that need the tokens"
+    if wanted == "cudnn":
+        has_bias = any(encoding.has_bias for encoding in chosen.values())
+        return _obstacle_to_cudnn(config, platform, length, has_bias)
+    if platform == "gpu":
+        return "the kernel is for TPUs"
+    if dense_biases and not _fits_one_block(config, length):
+        return f"{dense_biases[0]} has a bias without factors, for {length} tokens too large"
+    if config.attention_implementation == "auto" and config.head_size not in _HEAD_SIZES:
+        return f"heads of {config.head_size} features do not fill the kernel's tiles"
+    return None
+
+
+def _obstacle_to_cudnn(
+    config: ModelConfig, platform: str, length: int, has_bias: bool
+) -> str | None:
+    if platform != "gpu":
+        return f"cuDNN is for GPUs, not for {platform}"
+    if config.dtype != "bfloat16":
+        return f"cuDNN has no fused attention for model.dtype={config.dtype!r}"
+    if config.head_size % 8 or config.head_size > 128:
+        return (
+            "cuDNN requires heads of a multiple of 8 and at most 128 features, "
+            f"not {config.head_size}"
+        )
+    if has_bias and length % 2:
+        return f"cuDNN cannot train a bias for sequences of an odd length, {length} tokens"
+    return None
+
+
+def _fits_one_block(config: ModelConfig, length: int) -> bool:
+    itemsize = jnp.dtype(config.dtype).itemsize
+    return fits_one_tile(length, config.num_heads, config.head_size, itemsize)

@@ -10,7 +10,7 @@ from flax import nnx
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
-from tupe_jax.model.attention import AttentionInputs, SelfAttention
+from tupe_jax.model.attention import AttentionInputs, SelfAttention, segment_BxS
 from tupe_jax.model.attention_backend import attention_choice, platform_here, unrolls_layers
 from tupe_jax.model.layers import (
     ACTIVATIONS,
@@ -23,7 +23,6 @@ from tupe_jax.model.layers import (
     split_key,
 )
 from tupe_jax.model.positions import SharedPositions
-from tupe_jax.model.segments import segment_BxS
 from tupe_jax.utils.errors import UserError
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
@@ -138,7 +137,7 @@ class Encoder(nnx.Module):
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
         """What attention needs beside the hidden states: computed once, used by every layer."""
         length = tokens_BxS.shape[1]
-        in_factors = attention_choice(self.config, platform_here(), length).long_rows
+        in_factors = attention_choice(self.config, platform_here(), length).multi_block
         positions = self.positions
         return AttentionInputs(
             is_token_BxS=tokens_BxS != self.config.pad_id,

@@ -3,10 +3,22 @@
 Matrix products only, a multiply-add being two operations. Softmax, LayerNorm, GELU, dropout and
 RoPE's rotations are left out, as is usual: on accelerators other units do them. Neither recomputed
 activations (`remat`) nor padding to tiles count, so a share of the peak computed from these numbers
-is model FLOPs utilisation (MFU).
+is model FLOPs utilisation (MFU). The position terms are counted in the functions of the chosen
+encodings, so an encoding that is registered by a user is counted as well.
 """
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.extend.core import jaxprs_in_params
+
 from tupe_jax.config.schema import ModelConfig
+from tupe_jax.model.positions import LayerPositions, SharedPositions
 
 
 def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:
@@ -18,7 +30,7 @@ def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, ro
     D, E, V = config.hidden_size, config.word_size, config.vocab_size
     head = 2 * D * E + 2 * E * V
     projection = 2 * E * D if config.embedding_size else 0
-    shared = _positions_per_pass(config, length) / (rows * length)
+    shared = _position_flops(config, length).per_pass / (rows * length)
     layers = config.num_layers * _layer(config, length)
     return projection + layers + scored_share * head + shared
 
@@ -35,7 +47,7 @@ def recomputed_flops_per_token(config: ModelConfig, length: int, *, by_kernel: b
 
     Attention `by_kernel` is no matrix product to JAX, so that "dots" does not keep its output.
     """
-    attention = 2 * (2 * length * config.hidden_size) + _positions_per_layer(config, length)
+    attention = 2 * (2 * length * config.hidden_size) + _position_flops(config, length).per_token
     again = {
         "none": 0.0,
         "dots": attention if by_kernel else 0.0,
@@ -50,7 +62,7 @@ def attention_flops_per_token(config: ModelConfig, length: int) -> float:
     D = config.hidden_size
     projections = 2 * D * (3 * D) + 2 * D * D
     scores_and_values = 2 * (2 * length * D)
-    return projections + scores_and_values + _positions_per_layer(config, length)
+    return projections + scores_and_values + _position_flops(config, length).per_token
 
 
 def _layer(config: ModelConfig, length: int) -> float:
@@ -59,29 +71,73 @@ def _layer(config: ModelConfig, length: int) -> float:
     return attention_flops_per_token(config, length) + mlp
 
 
-def _positions_per_layer(config: ModelConfig, length: int) -> int:
-    """Per token: each query (and key) meets a vector for every distance -(S-1) .. S-1."""
-    distances = 2 * length - 1
-    products = {"shaw": 1, "transformer_xl": 1, "deberta": 2, "deberta_released": 2}
-    return products.get(config.position.relative, 0) * 2 * distances * config.hidden_size
+@dataclass(frozen=True)
+class _PositionFlops:
+    """Forward FLOPs of the position terms, counted in the functions of the chosen encodings."""
+
+    per_token: float
+    """In each layer: the terms that need the tokens."""
+    per_pass: float
+    """In all layers together: what depends on positions alone."""
 
 
-def _positions_per_pass(config: ModelConfig, length: int) -> int:
-    """What depends on positions alone."""
-    D = config.hidden_size
+def _position_flops(config: ModelConfig, length: int) -> _PositionFlops:
+    shared, shared_weights = nnx.split(
+        nnx.eval_shape(lambda: SharedPositions(config, rngs=nnx.Rngs(0)))
+    )
+    layer, layer_weights = nnx.split(
+        nnx.eval_shape(lambda: LayerPositions(config, rngs=nnx.Rngs(0)))
+    )
+
+    def once_per_pass(weights: Any) -> Any:
+        positions = nnx.merge(shared, weights)
+        return positions.once(length), positions.input_SxD(length), positions.bias_HxSxS(length)
+
+    def in_a_layer(weights: Any, once: Any, q: jax.Array, k: jax.Array) -> Any:
+        positions = nnx.merge(layer, weights)
+        q_and_k = positions.queries_keys(once, q, k)
+        return q_and_k, positions.scores_BxHxSxS(once, q, k), positions.bias_HxSxS(length)
+
+    once = jax.eval_shape(once_per_pass, shared_weights)[0]
+
+    def of_a_layer(batch: int) -> int:
+        shape_BxSxHxd = (batch, length, config.num_heads, config.head_size)
+        q = jax.ShapeDtypeStruct(shape_BxSxHxd, jnp.dtype(config.dtype))
+        return matrix_product_flops(in_a_layer, layer_weights, once, q, q)
+
+    # A second sequence adds the terms that need its tokens, and nothing else.
+    of_a_sequence = of_a_layer(2) - of_a_layer(1)
+    without_tokens = of_a_layer(1) - of_a_sequence
+    return _PositionFlops(
+        per_token=of_a_sequence / length,
+        per_pass=matrix_product_flops(once_per_pass, shared_weights)
+        + config.num_layers * without_tokens,
+    )
+
+
+def matrix_product_flops(function: Callable[..., Any], *arrays: Any) -> int:
+    """FLOPs of all matrix products in a function of arrays, of which only the shapes are needed.
+
+    Loops and inner functions are included. The sum of an elementwise product, as in
+    `(q * r).sum(-1)`, is a matrix product as well.
+    """
+    return _flops_in(jax.make_jaxpr(function)(*arrays).jaxpr)
+
+
+def _flops_in(jaxpr: Any) -> int:
     total = 0
-    if config.position.absolute in ("untied", "mixed"):
-        total += 2 * (2 * length * D * D)  # p U^Q and p U^K
-    if config.position.absolute == "untied":
-        total += 2 * length * length * D  # their product
-        if config.position.untie_cls:
-            total += 2 * (2 * 2 * D * D) + 2 * 2 * D  # the same for the two p_theta
-    if config.position.relative == "transformer_xl":
-        total += config.num_layers * 2 * (2 * length - 1) * D * D  # R W^R
-    tables = {
-        "deberta": config.position.max_distance,
-        "deberta_released": config.position.relative_bins,
-    }
-    if rows := 2 * tables.get(config.position.relative, 0):
-        total += config.num_layers * 2 * (2 * rows * D * D)  # r W^{K,r} and r W^{Q,r}
+    products = set()  # variables that hold elementwise products
+    for equation in jaxpr.eqns:
+        is_of_product = any(id(variable) in products for variable in equation.invars[:1])
+        match equation.primitive.name:
+            case "dot_general":
+                (contracted, _), _ = equation.params["dimension_numbers"]
+                terms = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+                total += 2 * terms * math.prod(equation.outvars[0].aval.shape)
+            case "reduce_sum" if is_of_product:
+                total += 2 * math.prod(equation.invars[0].aval.shape)
+            case name if name == "mul" or (name == "convert_element_type" and is_of_product):
+                products |= set(map(id, equation.outvars))
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        total += times * sum(map(_flops_in, jaxprs_in_params(equation.params)))
     return total

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tupe_jax.distributed.process_group import ProcessGroup
 from tupe_jax.utils.errors import RetryError, UserError, writing_failed
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import exclusive_lock
 
 # Network file systems remember for seconds that a file was not there.
 VISIBLE_SECONDS = 10.0

@@ -1,36 +1,40 @@
 """The data of a run: vocabulary, training batches, validation rows; made where they are missing."""
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.cleaning import parse_cleaning
 from tupe_jax.data.pretraining.readers import Reader, Share
-from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
-from tupe_jax.training.given_data import (
-    check_checkpoint_vocabulary,
-    check_given_data,
-    check_index,
-    given_vocabulary,
-    no_tokenizer,
-    require_fitting_vocabulary,
+from tupe_jax.data.pretraining.token_shards import (
+    Index,
+    check_tokenizer,
+    parse_index,
+    require_vocabulary,
 )
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+
+logger = logging.getLogger(__name__)
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Dataset:
     """What a run reads."""
 
-    vocabulary: SentencePieceTokenizer
+    tokenizer: SentencePieceTokenizer
     train: Reader
     validation_NxS: NDArray[np.int32]
     sample_NxS: NDArray[np.int32]
@@ -42,11 +46,10 @@ class Corpus:
 SAMPLE_ROWS = 4096
 
 
-def make_corpus(
+def make_dataset(
     config: Config,
     workdir: Path,
     saved_vocabulary: bytes | None,
-    say: Callable[[str], None],
 ) -> Path:
     """Make what is not there, vocabulary and rows, and return where the vocabulary is.
 
@@ -54,11 +57,11 @@ def make_corpus(
     """
     check_given_data(config, resumes=has_tokenizer(workdir) or saved_vocabulary is not None)
     if saved_vocabulary is not None:
-        check_checkpoint_vocabulary(config, saved_vocabulary)
-    path = _vocabulary(config, workdir, saved_vocabulary, say)
-    require_fitting_vocabulary(config, SentencePieceTokenizer.load(path))
+        _check_checkpoint_vocabulary(config, saved_vocabulary)
+    path = _vocabulary(config, workdir, saved_vocabulary)
+    _require_fitting_vocabulary(config, SentencePieceTokenizer.load(path))
     if config.data.reader == "prepared" and not config.data.prepared:
-        _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER, say)
+        _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER)
     return path
 
 
@@ -67,18 +70,16 @@ def has_tokenizer(workdir: Path) -> bool:
     return (workdir / DATA_FOLDER / VOCABULARY_FILE).exists()
 
 
-def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Share) -> Corpus:
+def open_dataset(config: Config, workdir: Path, tokenizer_path: Path, shard: Share) -> Dataset:
     """Open the data of a config; of each training batch, the share of this process."""
-    vocabulary = SentencePieceTokenizer.load(vocabulary_path)
+    tokenizer = SentencePieceTokenizer.load(tokenizer_path)
     if config.data.reader == "live":
-        return _live(config, vocabulary, share)
-    return _prepared(config, vocabulary, workdir, share)
+        return _live(config, tokenizer, shard)
+    return _prepared(config, tokenizer, workdir, shard)
 
 
-def _vocabulary(
-    config: Config, workdir: Path, saved: bytes | None, say: Callable[[str], None]
-) -> Path:
-    given = given_vocabulary(config)
+def _vocabulary(config: Config, workdir: Path, saved: bytes | None) -> Path:
+    given = _given_vocabulary(config)
     own = workdir / DATA_FOLDER / VOCABULARY_FILE
     if (given or own).exists():
         return given or own
@@ -90,10 +91,12 @@ def _vocabulary(
     if given:
         return given  # reading it reports that it is not there
     if config.data.prepared:
-        raise no_tokenizer(config)
+        raise _no_tokenizer(config)
     from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 
-    say(f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}")
+    logger.info(
+        f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}"
+    )
     own.parent.mkdir(parents=True, exist_ok=True)
     train_tokenizer(
         config.data.task,
@@ -106,29 +109,29 @@ def _vocabulary(
 
 
 def _prepared(
-    config: Config, vocabulary: SentencePieceTokenizer, workdir: Path, share: Share
-) -> Corpus:
+    config: Config, tokenizer: SentencePieceTokenizer, workdir: Path, shard: Share
+) -> Dataset:
     from tupe_jax.data.pretraining.prepared_reader import PreparedReader, TokenShards
     from tupe_jax.data.pretraining.token_shards import read_index
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
     index = read_index(folder)
-    check_index(config, folder, index)
+    _check_index(config, folder, index)
 
     def some_rows(split: str, count: int) -> NDArray[np.int32]:
         rows = TokenShards(folder, index.splits[split].shards, index.length, index.dtype)
         return rows.read(rows.spread(count).tolist())
 
     validation_NxS = some_rows("validation", config.eval.rows)
-    return Corpus(
-        vocabulary=vocabulary,
+    return Dataset(
+        tokenizer=tokenizer,
         train=PreparedReader(
             folder,
-            vocabulary_sha256=vocabulary.sha256,
+            vocabulary_sha256=tokenizer.sha256,
             split="train",
             batch_size=config.train.batch_size,
             seed=config.seed,
-            share=share,
+            share=shard,
         ),
         validation_NxS=_require_rows(validation_NxS, config),
         sample_NxS=some_rows("train", SAMPLE_ROWS),
@@ -136,7 +139,7 @@ def _prepared(
     )
 
 
-def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str], None]) -> None:
+def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
     import os
 
     from tupe_jax.data.pretraining.plan import Settings
@@ -145,7 +148,7 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
 
     if (folder / INDEX_FILE).exists():
         return
-    say(f"preparing rows of {config.data.length} tokens of {config.data.task}")
+    logger.info(f"preparing rows of {config.data.length} tokens of {config.data.task}")
     settings = Settings(
         task=config.data.task,
         vocabulary=vocabulary,
@@ -156,10 +159,12 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
     )
     outcome = prepare(settings, folder, worker_count=os.cpu_count() or 1)
     train = outcome.index.splits["train"]
-    say(f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents")
+    logger.info(
+        f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents"
+    )
 
 
-def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> Corpus:
+def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: Share) -> Dataset:
     from itertools import islice
 
     from tupe_jax.data.pretraining.graph import elements
@@ -173,7 +178,7 @@ def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> C
     components = parse_task(config.data.task, config.seed)
     cleaning = parse_cleaning(config.data.cleaning)
     task, *sources = (
-        make_task_or_mixture(some, vocabulary, cleaning, config.data.packing)
+        make_task_or_mixture(some, tokenizer, cleaning, config.data.packing)
         for some in (components, *([component] for component in components))
     )
 
@@ -190,16 +195,16 @@ def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> C
     )
     sample = list(islice(some_rows(task, "train"), SAMPLE_ROWS))
 
-    return Corpus(
-        vocabulary=vocabulary,
+    return Dataset(
+        tokenizer=tokenizer,
         train=StreamingReader(
             rows_of_task(task, "train", config.data.length),
             task=task.name,  # tells of a changed corpus, too
-            vocabulary_sha256=vocabulary.sha256,
+            vocabulary_sha256=tokenizer.sha256,
             length=config.data.length,
             batch_size=config.train.batch_size,
             seed=config.seed,
-            share=share,
+            share=shard,
         ),
         validation_NxS=_require_rows(_as_array(validation, config), config),
         sample_NxS=_as_array(sample, config),
@@ -218,3 +223,128 @@ def _require_rows(validation_NxS: NDArray[np.int32], config: Config) -> NDArray[
             "give it more documents"
         )
     return validation_NxS
+
+
+# ----------------------------------------------------------------------- data that the config names
+
+
+def check_given_data(config: Config, *, resumes: bool) -> None:
+    """Fail unless `data.prepared` and `data.vocabulary` fit each other and the other settings.
+
+    A run that `resumes` may take from its work directory a vocabulary that is missing here.
+    """
+    given = config.data.vocabulary
+    if config.data.prepared:
+        folder = Path(config.data.prepared)
+        index = parse_index(folder)
+        _check_index(config, folder, index)
+        if not given:
+            check_tokenizer(folder, index)
+        if not (given or index.tokenizer or resumes):
+            raise _no_tokenizer(config)
+    if given and (Path(given).exists() or not resumes):
+        _require_fitting_vocabulary(config, SentencePieceTokenizer.load(given))
+
+
+def _no_tokenizer(config: Config) -> UserError:
+    return UserError(
+        f"{config.data.prepared} was prepared by an older version and holds no tokenizer; set "
+        "data.vocabulary to the file that `tupe prepare` was given"
+    )
+
+
+def _require_fitting_vocabulary(config: Config, tokenizer: SentencePieceTokenizer) -> None:
+    """Fail unless a vocabulary has the model's size and is that of `data.prepared`."""
+    _check_size(config, tokenizer.path, tokenizer.size)
+    if config.data.prepared:
+        folder = Path(config.data.prepared)
+        require_vocabulary(folder, parse_index(folder), tokenizer.sha256)
+
+
+def _check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> None:
+    """Fail unless a checkpoint to resume from has the vocabulary of `data.prepared`."""
+    if not config.data.prepared:
+        return
+    here = parse_index(Path(config.data.prepared)).vocabulary_sha256
+    saved = hashlib.sha256(saved_vocabulary).hexdigest()
+    if here != saved:
+        raise UserError(
+            f"data.prepared={config.data.prepared} was made with vocabulary {here[:12]}, but the "
+            f"checkpoint has {saved[:12]}; resume with the data that the run began with"
+        )
+
+
+def _given_vocabulary(config: Config) -> Path | None:
+    """Return the vocabulary file that the config names, or that of the folder it names."""
+    if config.data.vocabulary:
+        return Path(config.data.vocabulary)
+    if not config.data.prepared:
+        return None
+    folder = Path(config.data.prepared)
+    tokenizer = parse_index(folder).tokenizer
+    return folder / tokenizer if tokenizer else None
+
+
+def _check_index(config: Config, folder: Path, index: Index) -> None:
+    """Fail unless prepared rows have the length, packing and vocabulary size of the config."""
+    data = config.data
+    if index.length != data.length:
+        raise UserError(
+            f"{folder} has rows of {index.length} tokens, but data.length={data.length}; "
+            f"set data.length={index.length}, or prepare other rows"
+        )
+    if index.packing != data.packing:
+        raise UserError(
+            f"{folder} was prepared with --packing={index.packing}, but data.packing="
+            f"{data.packing}; set data.packing={index.packing}, or prepare other rows"
+        )
+    _check_size(config, folder, index.vocab_size)
+
+
+def _check_size(config: Config, where: Path, size: int) -> None:
+    if size != config.model.vocab_size:
+        raise UserError(
+            f"{where}: the vocabulary has {size} pieces, but model.vocab_size="
+            f"{config.model.vocab_size}; set model.vocab_size={size}"
+        )
+
+
+# ----------------------------------------------------------------------------------- global batches
+# A process needs the sequences that its devices hold. They need not be contiguous: the hosts of a
+# TPU slice are small tiles of its grid, while the mesh follows its rows and rings. And they need
+# not be its alone: where the `tensor` axis spans processes, several hold the same sequences and
+# must read the same.
+
+Rows = NDArray[np.int32]
+
+
+def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> Share:
+    """The part of every batch that the process reads: all rows that its devices hold, no other."""
+    indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
+    first_rows = {device: rows.indices(batch_size)[0] for device, (rows, _) in indices.items()}
+    parts = len(set(first_rows.values()))
+    held = {
+        first * parts // batch_size
+        for device, first in first_rows.items()
+        if device.process_index == process
+    }
+    return Share(tuple(sorted(held)), parts)
+
+
+def global_batch(sharding: NamedSharding, local_RxS: Rows, shard: Share = Share()) -> jax.Array:  # noqa: B008
+    """The array of a whole batch [B, S], of which this process has the rows of its share."""
+    shape = (len(local_RxS) // len(shard.held) * shard.parts, local_RxS.shape[1])
+
+    def on_device(index: Any) -> Rows:
+        return sequences_of_device(local_RxS, shard, index[0])[:, index[1]]
+
+    return jax.make_array_from_callback(shape, sharding, on_device)
+
+
+def sequences_of_device(local_RxS: Rows, shard: Share, of_batch: slice) -> Rows:
+    """The rows of one device, given as a slice of the whole batch, among those of its process."""
+    size = len(local_RxS) // len(shard.held)
+    start, stop, _ = of_batch.indices(size * shard.parts)
+    part, offset = divmod(start, size)
+    first = shard.held.index(part) * size + offset
+    return local_RxS[first : first + stop - start]

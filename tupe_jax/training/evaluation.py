@@ -14,13 +14,13 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Config
-from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.cpu_sync import block_on_cpu
 from tupe_jax.distributed.mesh import batch_sharding
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
 from tupe_jax.objectives.masking import MaskedBatch, never_chosen
 from tupe_jax.tokenizers.sentencepiece import SPECIAL
-from tupe_jax.training.batches import global_batch
+from tupe_jax.training.dataset import global_batch
 from tupe_jax.training.train_state import Params, random_key
 from tupe_jax.training.train_step import Mask
 
@@ -65,7 +65,7 @@ class Validation:
                 return None
             tokens = global_batch(batch_sharding(self._mesh), tokens_BxS)
             with jax.set_mesh(self._mesh):
-                sums = in_turn(self._sums_of(params, tokens, jnp.int32(number)))
+                sums = block_on_cpu(self._sums_of(params, tokens, jnp.int32(number)))
             totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
         return {
             "valid_loss": float(totals.loss / totals.weight),

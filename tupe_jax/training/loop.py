@@ -7,7 +7,7 @@ file, which is cut back to that step.
 """
 
 import dataclasses
-import sys
+import logging
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,16 +19,21 @@ from flax import nnx
 from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
-from tupe_jax.distributed.cpu_sync import in_turn
+from tupe_jax.distributed.cpu_sync import block_on_cpu
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.run.agreed_stop import Stop, agreed_stop
+from tupe_jax.run.preemption import Stop, agreed_stop
 from tupe_jax.run.resume_checks import check_begun_with, check_unchanged
-from tupe_jax.training.batches import global_batch, share_of_process
-from tupe_jax.training.dataset import Corpus, make_corpus, open_corpus
+from tupe_jax.training.dataset import (
+    Dataset,
+    global_batch,
+    host_shard,
+    make_dataset,
+    open_dataset,
+)
 from tupe_jax.training.evaluation import Validation
 from tupe_jax.training.monitoring.loss_spikes import SpikeDetector
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter
@@ -36,15 +41,17 @@ from tupe_jax.training.monitoring.metrics import read_metrics as read_metrics_fi
 from tupe_jax.training.monitoring.profiler import Profile
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.monitoring.throughput import Speedometer
-from tupe_jax.training.program import (
+from tupe_jax.training.train_state import Params, TrainState, plan_state
+from tupe_jax.training.train_step import (
+    Metrics,
     check_settings,
     lower_train_step,
     masking,
     schedule_of,
 )
-from tupe_jax.training.train_state import Params, TrainState, plan_state
-from tupe_jax.training.train_step import Metrics
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Run:
     """The step at which this process began."""
     model: MaskedLM
     """With averaged weights, if the config asks for them."""
-    corpus: Corpus
+    dataset: Dataset
     validation: Validation
 
 
@@ -80,7 +87,8 @@ def _pretrain(
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # a mistake in them should not wait for the data
     plan = plan_state(config, mesh)
-    _say(str(attention_choice(config.model, mesh.devices.flat[0].platform, config.data.length)))
+    platform = mesh.devices.flat[0].platform
+    logger.info("%s", attention_choice(config.model, platform, config.data.length))
     checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
     closing.callback(checkpoints.close)
 
@@ -88,19 +96,19 @@ def _pretrain(
         """What one process does for all: refuse another config, make what data is missing."""
         check_unchanged(checkpoints.peek_config(), dataclasses.asdict(config))
         check_begun_with(workdir, dataclasses.asdict(config))
-        return str(make_corpus(config, workdir, checkpoints.peek_vocabulary(), _say))
+        return str(make_dataset(config, workdir, checkpoints.peek_vocabulary()))
 
-    vocabulary_path = Path(processes.first("vocabulary and rows", begin))
-    rows = batch_sharding(mesh)
-    share = share_of_process(rows, config.train.batch_size, processes.index)
-    corpus = open_corpus(config, workdir, vocabulary_path, share)
-    processes.require_same("data", {f"data {k}": v for k, v in corpus.train.state().items()})
-    vocabulary_file = corpus.vocabulary.path.read_bytes()
+    tokenizer_path = Path(processes.first("vocabulary and rows", begin))
+    sharding = batch_sharding(mesh)
+    shard = host_shard(sharding, config.train.batch_size, processes.index)
+    dataset = open_dataset(config, workdir, tokenizer_path, shard)
+    processes.require_same("data", {f"data {k}": v for k, v in dataset.train.state().items()})
+    vocabulary_file = dataset.tokenizer.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
-    mask = masking(config, corpus.vocabulary.word_starts())
-    schedule = schedule_of(config, corpus.rows_per_epoch)
-    validation = Validation(config, plan.graph, mask, corpus.validation_NxS, mesh)
+    mask = masking(config, dataset.tokenizer.word_starts())
+    schedule = schedule_of(config, dataset.rows_per_epoch)
+    validation = Validation(config, plan.graph, mask, dataset.validation_NxS, mesh)
 
     # ------------------------------------------------------------------ resume or begin
     restored = checkpoints.restore(plan.abstract_sharded)
@@ -111,7 +119,7 @@ def _pretrain(
         step = 0
     else:
         state, step = restored.state, restored.step
-        corpus.train.restore(restored.data)
+        dataset.train.restore(restored.data)
     writer.truncate_after(step)
     began = saved = step
     # A stop may have come before the evaluation of this step.
@@ -153,9 +161,9 @@ def _pretrain(
         while unread and unread[0][0] <= up_to:
             past, metrics = unread.popleft()
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-            _check_finite(past, values, config, progress)
+            _check_finite(past, values, config)
             if spike := spikes.observe(values["loss"]):
-                progress.say(f"step {past}: {spike}")
+                logger.warning("step %d: %s", past, spike)
             if past % config.train.log_every == 0 or past == config.train.steps:
                 measured = speed.measure(past)
                 writer.write(past, {**values, **measured})
@@ -170,7 +178,7 @@ def _pretrain(
             checkpoints.save(
                 step,
                 state,
-                data=corpus.train.state(),
+                data=dataset.train.state(),
                 config=dataclasses.asdict(config),
                 vocabulary=vocabulary_file,
                 valid_loss=valid_loss if evaluated == step else None,
@@ -186,7 +194,7 @@ def _pretrain(
         if valid is not None:
             evaluated, valid_loss = step, valid["valid_loss"]
             writer.write(step, valid)
-            progress.say(
+            logger.info(
                 f"step {step}: validation loss {valid_loss:.3f}, "
                 f"accuracy {valid['valid_accuracy']:.1%}"
             )
@@ -199,8 +207,8 @@ def _pretrain(
     while step < config.train.steps and not stop.requested:
         profile.before(step)
         with speed.pause("data"):
-            batch = global_batch(rows, corpus.train.next()["tokens"], share)
-        state, metrics = in_turn(train_step(state, batch))
+            batch = global_batch(sharding, dataset.train.next()["tokens"], shard)
+        state, metrics = block_on_cpu(train_step(state, batch))
         step += 1
         unread.append((step, metrics))
         progress.advance(step)
@@ -222,14 +230,9 @@ def _pretrain(
         finished=step == evaluated == config.train.steps,
         went_on_from=began,
         model=nnx.merge(plan.graph, _averaged_or_current(state)),
-        corpus=corpus,
+        dataset=dataset,
         validation=validation,
     )
-
-
-def _say(message: str) -> None:
-    if jax.process_index() == 0:
-        print(message, file=sys.stderr, flush=True)
 
 
 def _last_evaluation(workdir: Path) -> int:
@@ -242,11 +245,11 @@ def _averaged_or_current(state: TrainState) -> Params:
     return state.params if state.ema is None else state.ema
 
 
-def _check_finite(step: int, values: dict[str, float], config: Config, progress: Progress) -> None:
+def _check_finite(step: int, values: dict[str, float], config: Config) -> None:
     in_a_row = int(values["skipped_in_a_row"])
     if not in_a_row:
         return
-    progress.say(
+    logger.warning(
         f"step {step}: loss {values['loss']:.3g}, gradient norm {values['grad_norm']:.3g}: "
         f"no update ({int(values['skipped'])} skipped so far)"
     )

@@ -1,8 +1,8 @@
 """What a finished run shows: how much was learned, a few filled masks, and two pictures."""
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tupe_jax.inference.batching import MASK
 from tupe_jax.inference.fill_mask import fill_masks
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.position_only import (
+from tupe_jax.model.measurement import (
     SHOWN_POSITIONS,
     bias_LxHxSxS,
     identical_words_LxHxSxS,
@@ -26,7 +26,6 @@ from tupe_jax.tokenizers.sentencepiece import (
     SPECIAL_TOKENS,
     SentencePieceTokenizer,
 )
-from tupe_jax.training.baseline import UnigramBaseline, count_tokens
 from tupe_jax.training.loop import Run
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.utils.plotting import attention_by_position, loss_curve, position_matrices
@@ -41,12 +40,12 @@ def summarise(run: Run, workdir: Path) -> str:
     run = replace(run, model=_on_one_device(run.model))
     lines = read_metrics(workdir / METRICS_FILE)
     valid = next(line for line in reversed(lines) if "valid_loss" in line)
-    counts_V = count_tokens([run.corpus.sample_NxS], run.model.config.vocab_size)
+    counts_V = count_tokens([run.dataset.sample_NxS], run.model.config.vocab_size)
     baseline = UnigramBaseline.from_counts(counts_V, run.validation.never_chosen)
     targets = run.validation.targets()
     unigram_loss = baseline.loss(targets)
     loss_curve(lines, unigram_loss, workdir / LOSS_PICTURE)
-    length = min(SHOWN_POSITIONS, run.corpus.validation_NxS.shape[1])
+    length = min(SHOWN_POSITIONS, run.dataset.validation_NxS.shape[1])
     weights, title = position_only(run.model, length)
     position_matrices(weights, workdir / POSITION_PICTURE, title=title)
     return "\n".join(
@@ -93,10 +92,10 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
 
 def _filled(run: Run) -> Iterator[str]:
     """Sentences of the validation text with one word hidden, and the model's guesses."""
-    examples = list(_examples(run.corpus.vocabulary, run.corpus.validation_NxS))
+    examples = list(_examples(run.dataset.tokenizer, run.dataset.validation_NxS))
     sentences = [sentence for sentence, _ in examples]
     for (sentence, word), filled in zip(
-        examples, fill_masks(run.model, run.corpus.vocabulary, sentences, top_k=3), strict=True
+        examples, fill_masks(run.model, run.dataset.tokenizer, sentences, top_k=3), strict=True
     ):
         shown = ", ".join(map(str, filled.guesses[0]))
         yield f"{sentence}\n    {shown}    (it was: {word})"
@@ -130,3 +129,42 @@ def _sentences(row: NDArray[np.int32]) -> list[NDArray[np.int32]]:
     ends = np.flatnonzero(row == SEP_ID)
     between = [row[a + 1 : b] for a, b in itertools.pairwise(ends)]
     return [s for s in between if len(s) and not np.isin(s, (PAD_ID, CLS_ID)).any()]
+
+
+@dataclass(frozen=True)
+class UnigramBaseline:
+    """The frequencies of the words of a corpus, as a guess at every masked word alike."""
+
+    probability_V: NDArray[np.float64]
+
+    @classmethod
+    def from_counts(
+        cls, counts_V: NDArray[np.int64], never_chosen: Sequence[int]
+    ) -> "UnigramBaseline":
+        """Add-one smoothing, over the tokens that masking can choose at all."""
+        maskable_V = ~np.isin(np.arange(len(counts_V)), never_chosen)
+        smoothed_V = np.where(maskable_V, counts_V + 1.0, 0.0)
+        return cls(smoothed_V / smoothed_V.sum())
+
+    @property
+    def entropy(self) -> float:
+        """In nats: the loss on masked words that are distributed as the counted text is."""
+        p = self.probability_V[self.probability_V > 0]
+        return float(-(p * np.log(p)).sum())
+
+    def loss(self, targets: NDArray[np.integer]) -> float:
+        """Mean cross-entropy of these words, in nats; to be compared with `valid_loss`."""
+        with np.errstate(divide="ignore"):  # a target that is never masked deserves its infinity
+            return float(-np.log(self.probability_V[targets]).mean())
+
+    def accuracy(self, targets: NDArray[np.integer]) -> float:
+        """How often the most frequent piece is right; to be compared with `valid_accuracy`."""
+        return float((targets == self.probability_V.argmax()).mean())
+
+
+def count_tokens(rows: Iterable[NDArray[np.integer]], vocab_size: int) -> NDArray[np.int64]:
+    """How often each piece occurs in arrays of token ids, [V]."""
+    counts_V = np.zeros(vocab_size, np.int64)
+    for tokens in rows:
+        counts_V += np.bincount(tokens.ravel(), minlength=vocab_size)
+    return counts_V

@@ -1,24 +1,50 @@
-"""Files that take their name only when they are complete on disk."""
+"""Atomic writes and exclusive locks."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tupe_jax.utils.errors import UserError
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; the file gets its own name at the end, or never.
+    """Yield a temporary path to write to; at the end, rename it to `path`.
 
-    Nobody else has the temporary name, on this machine or another that shares the folder, so that
-    of two who write the same file one comes last, and a killed one leaves nothing in the way.
+    No other process uses the temporary name, on this machine or another that shares the folder. So
+    of two writers of the same file one is last, and a killed writer does not block others.
     """
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield unfinished
         with unfinished.open("rb") as file:
-            os.fsync(file.fileno())  # else a power cut could keep the name and lose the content
+            os.fsync(file.fileno())  # otherwise a power cut may keep the name and lose the content
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive_lock(path: Path, refusal: UserError | None = None) -> Iterator[None]:
+    """Hold the lock of a file or folder; it ends with the process that holds it.
+
+    Waits for a lock that another process holds or, with a refusal, raises that. Creates a missing
+    file. On a file system without locks (some clusters have none, nor has a folder on NFS) nothing
+    is locked: the lock protects against mistakes, and its absence is no reason to fail.
+    """
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    held = os.open(path, flags, mode=0o666)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError:
+            assert refusal is not None
+            raise refusal from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(held)

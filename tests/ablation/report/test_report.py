@@ -16,9 +16,9 @@ from tupe_jax.ablation.report.plots import (
     COLOURS,
     dots,
     head_matrices,
-    looks_of,
     loss_curves,
     scale_of,
+    variant_styles,
 )
 from tupe_jax.ablation.report.report import html_report
 
@@ -106,7 +106,7 @@ def test_every_tag_is_closed_and_every_link_leads_somewhere(page):
 
 def test_a_complete_study_has_all_sections(page):
     assert sections_of(page) == SECTIONS
-    assert "Not finished" not in page.text
+    assert "Unfinished" not in page.text
     assert "Diverged" not in page.text
 
 
@@ -121,7 +121,7 @@ def test_probes_name_their_pairs_and_which_answer_is_right_and_show_accuracy(pag
 
 def test_the_page_says_what_was_run(page):
     assert COMMAND in page.text
-    assert "900 steps of 64 rows of 64 tokens" in page.text
+    assert "900 steps of 64 sequences of 64 tokens" in page.text
     for variant in ("BERT-A", "BERT-R", "BERT-A^d"):
         assert page.words.count(variant) > 3
 
@@ -152,7 +152,7 @@ def test_what_was_not_measured_is_left_out(unfinished):
 
 
 def test_an_unfinished_study_says_what_is_missing_and_what_diverged(unfinished):
-    assert "Not finished, runs still to come: 4." in unfinished.text
+    assert "Unfinished runs: 4." in unfinished.text
     assert "BERT-A^d, seed 2" in unfinished.words
     assert "BERT-R, seed 0, learning rate 0.001" in unfinished.words
 
@@ -167,7 +167,7 @@ def test_a_study_that_has_just_begun_has_a_page():
     collected = collected_of(config, missing=6)
     page = Page(html_report(collected, COMMAND))
     assert sections_of(page) == {"run", "table"}
-    assert "runs still to come: 6" in page.text
+    assert "Unfinished runs: 6" in page.text
 
 
 def test_steps_to_a_goal_that_is_out_of_reach_are_no_number():
@@ -196,15 +196,15 @@ def test_without_the_first_variant_nothing_else_takes_its_place():
 
 
 def test_variants_look_different():
-    looks = looks_of([f"v{i}" for i in range(21)]).values()
-    assert len({(look.colour, look.dash) for look in looks}) == 21
-    assert len({(look.colour, look.marker, look.hollow) for look in looks}) == 21
+    styles = variant_styles([f"v{i}" for i in range(21)]).values()
+    assert len({(style.colour, style.dash) for style in styles}) == 21
+    assert len({(style.colour, style.marker, style.hollow) for style in styles}) == 21
 
 
 def test_the_shade_reaches_from_the_lowest_to_the_highest_seed():
     def shade(*ends):
         curves = {"a": [[(0, 8.0), (10, end)] for end in ends]}
-        svg = loss_curves(curves, looks_of(["a"]), "any")
+        svg = loss_curves(curves, variant_styles(["a"]), "any")
         (used,) = re.findall(r'href="#([^"]+)"[^>]*fill-opacity: 0.2"', svg)
         return re.search(rf'<path id="{used}" d="([^"]+)"', svg)[1]
 
@@ -213,7 +213,7 @@ def test_the_shade_reaches_from_the_lowest_to_the_highest_seed():
 
 def test_bars_are_drawn_where_there_are_intervals():
     def drawn(bars):
-        svg = dots({"a": [1.0, 2.0], "b": [3.0]}, looks_of("ab"), "any", "x", bars=bars)
+        svg = dots({"a": [1.0, 2.0], "b": [3.0]}, variant_styles("ab"), "any", "x", bars=bars)
         return svg.count("stroke-opacity: 0.7")
 
     assert drawn(None) == 0
@@ -222,7 +222,7 @@ def test_bars_are_drawn_where_there_are_intervals():
 
 def test_long_names_are_cut_in_plots_not_in_the_middle_of_others():
     name = "a-variant-with-a-very-long-name"
-    svg = dots({name: [1.0], "b": [2.0]}, looks_of([name, "b"]), "any", "x")
+    svg = dots({name: [1.0], "b": [2.0]}, variant_styles([name, "b"]), "any", "x")
     assert name not in svg
     assert "a-variant-with-a-very…" in svg
 

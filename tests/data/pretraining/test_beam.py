@@ -16,6 +16,8 @@ from tupe_jax.data.pretraining import token_shards as rows
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
+pytestmark = pytest.mark.slow
+
 FILES = 3
 DOCUMENTED = here_document(text_of("docs/data.md"), "my_tasks.py")
 

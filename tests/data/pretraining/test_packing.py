@@ -51,6 +51,7 @@ def numbered(sizes: list[list[int]]) -> list[list[Line]]:
     return [[[next(numbers) for _ in range(size)] + [SEP_ID] for size in doc] for doc in sizes]
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=12),
     length=st.integers(2, 24),

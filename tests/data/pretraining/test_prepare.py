@@ -75,6 +75,7 @@ def test_only_the_last_row_of_a_shard_is_padded(prepared: Path) -> None:
         assert set(np.flatnonzero(padded)) <= set(last)
 
 
+@pytest.mark.slow
 def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     settings: Settings, prepared: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_folder_holds_the_tokenizer(prepared: Path, vocabulary: SentencePiec
     rows.check_tokenizer(prepared, index)
 
 
+@pytest.mark.slow
 def test_whole_sentences_are_the_same_tokens_with_padding(
     settings: Settings, prepared: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_whole_sentences_are_the_same_tokens_with_padding(
         assert (tokens[:, :-1][tokens[:, 1:] != PAD_ID] != PAD_ID).all()  # padding is at the end
 
 
+@pytest.mark.slow
 def test_whole_sentences_that_were_interrupted_give_the_same_bytes(
     settings: Settings, tmp_path: Path
 ) -> None:

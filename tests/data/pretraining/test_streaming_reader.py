@@ -134,6 +134,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokeniz
     return SentencePieceTokenizer.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", ["stream", "sentences"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_seqio_task_or_mixture_resumes_exactly(

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from tests.finetune.results import result
-from tupe_jax.finetune.glue.aggregation import task_score
-from tupe_jax.finetune.trial import TrialResult
+from tupe_jax.finetune.glue.aggregation import summarize_task
+from tupe_jax.finetune.results import TrialResult
 
 
 def best(trial: TrialResult):
@@ -23,7 +23,7 @@ def score_of(by_rate, moment=best, planned=6):
         for rate, values in by_rate.items()
         for seed, value in enumerate(values)
     ]
-    return task_score(results, "accuracy", moment, planned)
+    return summarize_task(results, "accuracy", moment, planned)
 
 
 def test_the_best_rate_is_that_of_the_highest_median_not_of_the_highest_score():
@@ -49,7 +49,7 @@ def test_mnli_takes_both_numbers_at_the_rate_that_is_best_on_matched():
         result(2e-5, 0, {"dev_matched": 0.8, "dev_mismatched": 0.9}, "accuracy"),
         result(3e-5, 0, {"dev_matched": 0.85, "dev_mismatched": 0.7}, "accuracy"),
     ]
-    score = task_score(results, "accuracy", best, 2)
+    score = summarize_task(results, "accuracy", best, 2)
     assert score.reported("dev_matched").median == 0.85
     assert score.reported("dev_mismatched").median == 0.7
 

@@ -33,6 +33,7 @@ def both(request):
     return ours, public.run(public.theirs(request.param), tokens, is_word, segments), is_word
 
 
+@pytest.mark.slow
 def test_the_pooler():
     tokens, is_word, segments = public.rows()
 
@@ -51,6 +52,7 @@ def assert_close(ours, theirs, where=...):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * abs(theirs).max())
 
 
+@pytest.mark.slow
 def test_the_hidden_states_of_every_layer(both):
     (hidden, *_), theirs, is_word = both
     assert len(hidden) == len(theirs.hidden_states) == 3
@@ -58,12 +60,14 @@ def test_the_hidden_states_of_every_layer(both):
         assert_close(ours, other, is_word)
 
 
+@pytest.mark.slow
 def test_the_attention_of_every_head(both):
     (*_, attention), theirs, is_word = both
     for ours, other in zip(attention, theirs.attentions, strict=True):
         assert_close(ours.swapaxes(1, 2), other.swapaxes(1, 2), is_word)
 
 
+@pytest.mark.slow
 def test_the_logits_of_masked_words(both):
     (_, words, _), theirs, is_word = both
     if words is None:  # XLNet's are of words that see only some of the others

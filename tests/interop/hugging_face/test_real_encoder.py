@@ -19,9 +19,11 @@ from tupe_jax.inference.loading import load
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.params import model_from
 
+pytestmark = pytest.mark.slow
+
 SENTENCES = ["The cat sat.", "A much longer sentence, about boats on the river, for contrast!"]
 LENGTHS, WORDS = (20, 64, 128), 64
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs/public_encoders.md"
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +90,8 @@ def test_the_attention_among_identical_words(identical, theirs, n):
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-def test_the_table_in_the_readme(identical, n):
-    _, _, below = README.read_text(encoding="utf-8").partition(
+def test_the_documented_table(identical, n):
+    _, _, below = PAGE.read_text(encoding="utf-8").partition(
         "| n | locality | symmetry | mirror symmetry |\n"
     )
     rows = itertools.takewhile(lambda line: line.startswith("|"), below.splitlines()[1:])

@@ -59,6 +59,7 @@ def assert_close(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * abs(theirs).max())
 
 
+@pytest.mark.slow
 def test_sentence_vectors_are_those_of_transformers(ours, theirs, tokenizer):
     batch = tokenizer(TEXTS, padding=True, return_token_type_ids=True, return_tensors="pt")
     assert not batch["attention_mask"][0, 0]  # padded on the left
@@ -69,6 +70,7 @@ def test_sentence_vectors_are_those_of_transformers(ours, theirs, tokenizer):
     assert_close(ours.encode(TEXTS), (hidden * is_word).sum(1) / is_word.sum(1))
 
 
+@pytest.mark.slow
 def test_attention_in_a_pair_uses_its_token_types(ours, theirs, tokenizer):
     row = np.array([join(ours.tokenizer, *map(ours.tokenizer.encode, TEXTS), 99)])
     batch = tokenizer(*TEXTS, return_token_type_ids=True, return_tensors="pt")

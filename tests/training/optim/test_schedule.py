@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tupe_jax.config.recipes import from_config_dict, recipe
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.training.optim.schedule import learning_rate
 
@@ -83,7 +83,7 @@ def official_rates(peak, warmup, total):
 
 @pytest.mark.parametrize(("warmup", "total"), [(4, 20), (10, 1000), (10_000, 1_000_000)])
 def test_the_paper_recipe_has_the_official_rate_at_every_update(warmup, total):
-    config = from_config_dict(recipe("tupe_r", "paper")).optimizer
+    config = from_config_dict(load_config("tupe_r")).optimizer
     schedule = learning_rate(config, total_steps=total, warmup_steps=warmup, decay_steps=0)
     ours = np.asarray(schedule(jnp.arange(total)))
     expected = official_rates(config.peak_learning_rate, warmup, total)

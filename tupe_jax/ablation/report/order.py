@@ -1,14 +1,12 @@
-"""Of the report: what models notice of the order of words."""
+"""Sections of the report: word-order probes and minimal pairs."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.record import PairScore, ProbeScore, RunRecord
 from tupe_jax.ablation.report.html import (
     Html,
-    Section,
+    ReportSection,
     cards,
     element,
     how_to_read,
@@ -16,7 +14,8 @@ from tupe_jax.ablation.report.html import (
     not_shown,
     table,
 )
-from tupe_jax.ablation.report.plots import dots
+from tupe_jax.ablation.report.plots import FinishedRuns, dots
+from tupe_jax.ablation.results import PairScore, ProbeScore, RunRecord
 
 Score = TypeVar("Score", ProbeScore, PairScore)
 _MARKERS_AND_BARS = (
@@ -25,8 +24,8 @@ _MARKERS_AND_BARS = (
 )
 
 
-def probes(finished: Finished) -> Iterator[Section]:
-    """What a change of word order does to fine-tuned models."""
+def probes(finished: FinishedRuns) -> Iterator[ReportSection]:
+    """The accuracy of fine-tuned models after changes of word order."""
     config = finished.config
     accuracies = finished.each(lambda record: record.probes or None)
     names = list(dict.fromkeys(name for of in accuracies.values() for run in of for name in run))
@@ -38,16 +37,16 @@ def probes(finished: Finished) -> Iterator[Section]:
         unchanged=0,
     )
     if drawn:
-        yield Section(
+        yield ReportSection(
             "probes",
             "Probes of word order",
             [
                 how_to_read(
-                    f"Models fine-tuned on {config.measure.probe_task} answer sentence pairs of "
+                    f"Models fine-tuned on {config.measure.probe_task} classify sentence pairs of "
                     f"{config.measure.probe_source} before and after words are moved: inside "
-                    "constituents of three to six words, anywhere (Random), or agent and patient "
-                    "exchanged, which makes another answer right (Shuffle-SR). Left of the dashed "
-                    f"line, accuracy is lost. {_MARKERS_AND_BARS} Scales differ."
+                    "constituents of three to six words, anywhere (Random), or by exchanging agent "
+                    "and patient, which makes another answer right (Shuffle-SR). Left of the "
+                    f"dashed line, accuracy drops. {_MARKERS_AND_BARS} Scales differ."
                 ),
                 cards(drawn),
                 element("p", "Accuracy after the change, %, the mean over seeds:"),
@@ -56,9 +55,9 @@ def probes(finished: Finished) -> Iterator[Section]:
                     [[v, *(_accuracy(of, name) for name in names)] for v, of in accuracies.items()],
                 ),
                 not_shown(
-                    "Whether a model that loses nothing has understood the order or ignores it: "
-                    "read Shuffle-SR beside the others. Intervals are over sentence pairs and "
-                    "seeds that were run, not over all there might be."
+                    "Whether a model without a drop uses word order or ignores it: compare "
+                    "Shuffle-SR with the other probes. Intervals cover the sentence pairs and "
+                    "seeds of this study only."
                 ),
             ],
         )
@@ -69,8 +68,8 @@ def _accuracy(runs: Sequence[Mapping[str, ProbeScore]], name: str) -> str:
     return f"{100 * statistics.fmean(found):.1f}" if found else ""
 
 
-def minimal_pairs(finished: Finished) -> Iterator[Section]:
-    """Which of two sentences the pre-trained models prefer."""
+def minimal_pairs(finished: FinishedRuns) -> Iterator[ReportSection]:
+    """How often pre-trained models prefer the grammatical sentence."""
     drawn = _drawn(
         finished,
         lambda record: record.pairs,
@@ -80,27 +79,27 @@ def minimal_pairs(finished: Finished) -> Iterator[Section]:
         limits=(-2, 102),
     )
     if drawn:
-        yield Section(
+        yield ReportSection(
             "pairs",
             "Minimal pairs",
             [
                 how_to_read(
-                    "How often the pre-trained model finds the English one of two sentences "
-                    "likelier, by pseudo-log-likelihood. The dashed line is guessing. "
+                    "How often the pre-trained model assigns the grammatical one of two sentences "
+                    "the higher pseudo-log-likelihood. The dashed line is chance. "
                     f"{_MARKERS_AND_BARS}"
                 ),
                 cards(drawn),
                 not_shown(
-                    "Order alone, where the two sentences differ in their words, too: “same words” "
-                    "has only pairs that do not. The sentences are of the built-in grammar, not "
-                    "of English at large."
+                    "Word order alone: in most pairs the words differ, too; “same words” has only "
+                    "pairs with the same words. The sentences are of the built-in grammar, not "
+                    "of English in general."
                 ),
             ],
         )
 
 
 def _drawn(
-    finished: Finished,
+    finished: FinishedRuns,
     scores_of: Callable[[RunRecord], Mapping[str, Score]],
     value_and_count: Callable[[Score], tuple[float, int]],
     about: str,
@@ -108,7 +107,7 @@ def _drawn(
     unchanged: float,
     limits: tuple[float, float] | None = None,
 ) -> list[Html]:
-    """A figure for each name that a score has, fractions as percent."""
+    """A figure for each probe or phenomenon, in percent."""
     scores = finished.each(scores_of)
     names = dict.fromkeys(name for runs in scores.values() for of_run in runs for name in of_run)
     figures = []
@@ -121,7 +120,7 @@ def _drawn(
         _, count = value_and_count(next(iter(there.values()))[0])
         svg = dots(
             {v: [100 * value_and_count(score)[0] for score in of] for v, of in there.items()},
-            finished.looks,
+            finished.styles,
             f"{about.split()[0]}-{name.replace(' ', '-')}",
             about,
             bars={

@@ -1,22 +1,25 @@
-"""Plots of a study, as SVG that stands inside an HTML page and takes its colours from there.
+"""Plots of a study as inline SVG, which takes its colours from the HTML page.
 
-Each variant has a colour of Okabe and Ito's, a marker and a dash, the same in all plots, so that
-nobody has to tell colours apart. Text stays text: it is found, read aloud and printed sharply.
+Each variant has a colour of Okabe and Ito's palette, a marker and a dash in all plots, so that
+colour is never the only difference. Text stays text: it can be searched and read aloud.
 """
 
 import html
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.ablation.convergence import mean_curve
+from tupe_jax.ablation.report.html import Html, element
+from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.utils.plotting import (
     BLUE,
     GREY,
@@ -32,10 +35,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
+
 COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY)
 _MARKERS, _DASHES = "os^Dv<>", ("-", "--", ":")
 _INK, _GRID, _PAPER = "#1b1b1c", "#e4e4e5", "#fefefe"
-_IN_THE_PAGE = {
+_PAGE_COLOURS = {
     _INK: "currentColor",
     _GRID: "var(--grid)",
     _PAPER: "var(--card)",
@@ -46,8 +51,8 @@ _LARGEST_TILE = 64
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a variant is drawn."""
+class VariantStyle:
+    """Colour, marker and dash of a variant."""
 
     colour: str
     marker: str
@@ -56,59 +61,101 @@ class Look:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """Keyword arguments for its markers."""
+        """Keyword arguments of matplotlib for its markers."""
         edge = {"markeredgecolor": self.colour, "markerfacecolor": _PAPER, "markeredgewidth": 1.5}
         filled = {"markeredgecolor": _PAPER, "markerfacecolor": self.colour, "markeredgewidth": 0.7}
         return {"marker": self.marker, "linestyle": "none", **(edge if self.hollow else filled)}
 
 
-def looks_of(variants: Sequence[str]) -> dict[str, Look]:
-    """Different for the first 21 variants, as lines and as markers."""
-    return {name: _look(*divmod(number, len(COLOURS))) for number, name in enumerate(variants)}
+def variant_styles(variants: Sequence[str]) -> dict[str, VariantStyle]:
+    """Styles that differ for the first 21 variants, as lines and as markers."""
+    return {name: _style(*divmod(number, len(COLOURS))) for number, name in enumerate(variants)}
 
 
-def _look(turn: int, place: int) -> Look:
-    # Every second turn has hollow markers; after two, colours meet other markers.
-    marker = _MARKERS[(place + 3 * (turn // 2)) % len(_MARKERS)]
-    return Look(COLOURS[place], marker, _DASHES[turn % len(_DASHES)], hollow=turn % 2 == 1)
+def _style(cycle: int, index: int) -> VariantStyle:
+    # Every second cycle has hollow markers; after two cycles colours get other markers.
+    marker = _MARKERS[(index + 3 * (cycle // 2)) % len(_MARKERS)]
+    return VariantStyle(
+        COLOURS[index], marker, _DASHES[cycle % len(_DASHES)], hollow=cycle % 2 == 1
+    )
 
 
-def swatch(look: Look, name: str) -> str:
+@dataclass(frozen=True)
+class FinishedRuns:
+    """The runs that did not diverge, by variant in the study's order, and the variants' styles."""
+
+    config: AblationConfig
+    runs: Mapping[str, Sequence[RunRecord]]
+    """In the order of seeds; variants without a run are left out."""
+    styles: Mapping[str, VariantStyle]
+
+    @classmethod
+    def of(cls, results: StudyResults) -> "FinishedRuns":
+        names = [variant.name for variant in results.config.variants]
+        runs = {
+            name: [record for _, record in sorted(of.items()) if not record.diverged]
+            for name, of in ((name, results.runs[name]) for name in names)
+        }
+        there = {name: records for name, records in runs.items() if records}
+        return cls(results.config, there, variant_styles(names))
+
+    def each(self, value: Callable[[RunRecord], T | None]) -> dict[str, list[T]]:
+        """A value of every run, by variant; None and variants without a value are left out."""
+        found = {
+            name: [v for v in map(value, records) if v is not None]
+            for name, records in self.runs.items()
+        }
+        return {name: values for name, values in found.items() if values}
+
+    def legend(self, key: str) -> Html:
+        items = (
+            element("li", Html(swatch(self.styles[variant], f"{key}{number}")), variant)
+            for number, variant in enumerate(self.runs)
+        )
+        return element("ul", *items, css="legend")
+
+
+def swatch(style: VariantStyle, name: str) -> str:
     """A short line with the variant's marker, for a legend."""
     figure = new_figure(0.5, 0.17)
     figure.set_layout_engine("none")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set_axis_off()
-    axes.plot([0.05, 0.95], [0.5, 0.5], look.dash, color=look.colour, linewidth=1.8, clip_on=False)
-    axes.plot([0.5], [0.5], **look.marks, markersize=7, clip_on=False)
+    axes.plot(
+        [0.05, 0.95], [0.5, 0.5], style.dash, color=style.colour, linewidth=1.8, clip_on=False
+    )
+    axes.plot([0.5], [0.5], **style.marks, markersize=7, clip_on=False)
     return _svg(figure, name, "")
 
 
 def loss_curves(
-    curves: Mapping[str, Sequence[ArrayLike]], looks: Mapping[str, Look], name: str, after: int = 0
+    curves: Mapping[str, Sequence[ArrayLike]],
+    styles: Mapping[str, VariantStyle],
+    name: str,
+    after: int = 0,
 ) -> str:
     """Mean over seeds and, shaded, from the lowest to the highest; evaluations `after` a step."""
-    # As high as the rows of `dots` beside it: many curves need the room, too.
+    # As high as the plot of `dots` next to it.
     figure, axes = _figure(3.8, max(3.0, _height(len(curves))))
-    _draw_losses(axes, curves, looks, after)
+    _draw_losses(axes, curves, styles, after)
     return _svg(figure, name, "validation loss of each variant by step")
 
 
-def loss_picture(
-    curves: Mapping[str, Sequence[ArrayLike]], looks: Mapping[str, Look], path: Path
+def loss_plot(
+    curves: Mapping[str, Sequence[ArrayLike]], styles: Mapping[str, VariantStyle], path: Path
 ) -> None:
-    """The curves with a legend, worst above best, for a place that is not the report."""
+    """The curves with a legend, highest loss first, as an image outside the report."""
     from matplotlib.lines import Line2D
 
     figure, axes = _figure(7.5, max(3.6, _height(len(curves))))
-    last = _draw_losses(axes, curves, looks)
+    last = _draw_losses(axes, curves, styles)
     names = sorted(last, key=lambda variant: -last[variant])
     handles = [
         Line2D(
             [],
             [],
-            **(looks[name].marks | {"color": looks[name].colour, "linestyle": looks[name].dash}),
+            **(styles[name].marks | {"color": styles[name].colour, "linestyle": styles[name].dash}),
         )
         for name in names
     ]
@@ -120,10 +167,10 @@ def loss_picture(
 def _draw_losses(
     axes: "Axes",
     curves: Mapping[str, Sequence[ArrayLike]],
-    looks: Mapping[str, Look],
+    styles: Mapping[str, VariantStyle],
     after: int = 0,
 ) -> dict[str, float]:
-    """Draws each variant, and returns the mean at which it ends."""
+    """Draw each variant, and return its mean final loss."""
     ends = {}
     for variant, of_variant in curves.items():
         each = [np.asarray(curve) for curve in of_variant]
@@ -131,12 +178,12 @@ def _draw_losses(
         mean_Ex2 = mean_curve(late)
         step_E = mean_Ex2[:, 0]
         loss_SxE = np.array([c_Ex2[np.isin(c_Ex2[:, 0], step_E), 1] for c_Ex2 in late])
-        look = looks[variant]
+        style = styles[variant]
         axes.fill_between(
-            step_E, loss_SxE.min(0), loss_SxE.max(0), color=look.colour, alpha=0.2, linewidth=0
+            step_E, loss_SxE.min(0), loss_SxE.max(0), color=style.colour, alpha=0.2, linewidth=0
         )
-        axes.plot(step_E, mean_Ex2[:, 1], look.dash, color=look.colour, linewidth=1.6)
-        axes.plot(step_E[-1:], mean_Ex2[-1:, 1], **look.marks, markersize=7, clip_on=False)
+        axes.plot(step_E, mean_Ex2[:, 1], style.dash, color=style.colour, linewidth=1.6)
+        axes.plot(step_E[-1:], mean_Ex2[-1:, 1], **style.marks, markersize=7, clip_on=False)
         if len(mean_Ex2):
             ends[variant] = float(mean_Ex2[-1, 1])
     axes.set_xlabel("step")
@@ -149,7 +196,7 @@ def _draw_losses(
 
 def dots(
     values: Mapping[str, Sequence[float]],
-    looks: Mapping[str, Look],
+    styles: Mapping[str, VariantStyle],
     name: str,
     about: str,
     *,
@@ -160,19 +207,19 @@ def dots(
     """A row for each variant: a small dot for each seed, a large marker for their mean."""
     figure, axes = _figure(3.8, _height(len(values)))
     for row, (variant, of_variant) in enumerate(values.items()):
-        look = looks[variant]
+        style = styles[variant]
         if bars is not None:
-            axes.plot(bars[variant], [row, row], color=look.colour, linewidth=1.6, alpha=0.7)
+            axes.plot(bars[variant], [row, row], color=style.colour, linewidth=1.6, alpha=0.7)
         axes.plot(
             of_variant,
             [row] * len(of_variant),
             "o",
-            color=look.colour,
+            color=style.colour,
             alpha=0.5,
             markersize=4,
             markeredgewidth=0,
         )
-        axes.plot([np.mean(of_variant)], [row], **look.marks, markersize=7)
+        axes.plot([np.mean(of_variant)], [row], **style.marks, markersize=7)
     if line is not None:
         axes.axvline(line, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(values)), [_short(variant) for variant in values])
@@ -190,7 +237,7 @@ def dots(
 
 def scatter(
     points: Mapping[str, Sequence[tuple[float, float]]],
-    looks: Mapping[str, Look],
+    styles: Mapping[str, VariantStyle],
     name: str,
     x_label: str,
     y_label: str,
@@ -198,10 +245,10 @@ def scatter(
     """A small dot for each run, a large marker for the mean of a variant."""
     figure, axes = _figure(3.8, 3.0)
     for variant, of_variant in points.items():
-        look = looks[variant]
+        style = styles[variant]
         xy_Rx2 = np.array(of_variant)
-        axes.plot(*xy_Rx2.T, "o", color=look.colour, alpha=0.5, markersize=3.5, markeredgewidth=0)
-        axes.plot(*xy_Rx2.mean(0)[:, None], **look.marks, markersize=9)
+        axes.plot(*xy_Rx2.T, "o", color=style.colour, alpha=0.5, markersize=3.5, markeredgewidth=0)
+        axes.plot(*xy_Rx2.mean(0)[:, None], **style.marks, markersize=9)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.margins(0.08)
@@ -211,7 +258,7 @@ def scatter(
 
 
 def scale_of(matrices: Sequence[NDArray[np.float32]]) -> tuple[int, int]:
-    """Powers of two around all weights, relative to even attention: the scale they share."""
+    """The common scale of matrices: powers of two, relative to uniform attention."""
     around = [powers_of_two_around(m.astype(np.float64) * m.shape[-1]) for m in matrices]
     return min(low for low, _ in around), max(high for _, high in around)
 
@@ -219,7 +266,7 @@ def scale_of(matrices: Sequence[NDArray[np.float32]]) -> tuple[int, int]:
 def head_matrices(
     weights_LxHxNxN: NDArray[np.float32], scale: tuple[int, int], name: str, about: str
 ) -> str:
-    """All heads as tiles, a row for each layer; the colour is the weight relative to even."""
+    """All heads as tiles, a row for each layer; colour is weight relative to uniform attention."""
     layers, heads, length, _ = weights_LxHxNxN.shape
     tiles_LxHxTxT = exponents_of_two(_coarse(weights_LxHxNxN.astype(np.float64)) * length)
     tile = tiles_LxHxTxT.shape[-1]
@@ -243,7 +290,7 @@ def head_matrices(
 
 
 def attention_scale(scale: tuple[int, int], name: str) -> str:
-    """What the colours of `head_matrices` mean."""
+    """The colour bar of `head_matrices`."""
     lowest, highest = scale
     figure = new_figure(3.8, 0.45)
     axes = figure.add_subplot()
@@ -257,7 +304,7 @@ def attention_scale(scale: tuple[int, int], name: str) -> str:
     axes.set_yticks([])
     axes.tick_params(colors=_INK, labelsize=9, length=2)
     axes.spines[:].set_visible(False)
-    return _svg(figure, name, "the colours of attention relative to even attention")
+    return _svg(figure, name, "colour scale: attention relative to uniform attention")
 
 
 def _tile_names(count: int, side: int, tile: int, every: int) -> tuple[list[float], list[str]]:
@@ -266,7 +313,7 @@ def _tile_names(count: int, side: int, tile: int, every: int) -> tuple[list[floa
 
 
 def _coarse(weights_LxHxNxN: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most 64 x 64 means of neighbouring weights: a page of large heads would weigh too much."""
+    """Average neighbouring weights to at most 64 x 64, to limit the size of the page."""
     length = weights_LxHxNxN.shape[-1]
     first_T = np.unique(np.linspace(0, length, min(length, _LARGEST_TILE) + 1).astype(int))
     width_T = np.diff(first_T)
@@ -300,7 +347,7 @@ def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
 
 
 def _svg(figure: "Figure", name: str, about: str) -> str:
-    """The figure's elements, in the page's colours, with ids that no other figure has."""
+    """The figure as SVG in the page's colours, with ids that are unique in the page."""
     import matplotlib
 
     out = io.StringIO()
@@ -311,12 +358,12 @@ def _svg(figure: "Figure", name: str, about: str) -> str:
     text = out.getvalue()
     text = text[text.index("<svg") :]
     body = text[text.index(">") + 1 :]
-    # Style rules inside would be rules for the whole page; it has those that are needed.
+    # Style rules inside an inline SVG would apply to the whole page.
     body = re.sub(r"<(metadata|style)\b.*?</\1>", "", body, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
     body = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)
-    for fixed, of_page in _IN_THE_PAGE.items():
+    for fixed, of_page in _PAGE_COLOURS.items():
         body = body.replace(fixed, of_page)
     view = re.search(r'viewBox="[^"]+"', text)
     assert view is not None

@@ -1,15 +1,13 @@
-"""Of the report: what heads learn about positions, and whether it goes with better scores."""
+"""Sections of the report: position-only attention, and its correlation with scores."""
 
 import statistics
 from collections.abc import Callable, Iterator
 
 from tupe_jax.ablation.correlation import RankCorrelation, rank_correlation
-from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.record import RunRecord
 from tupe_jax.ablation.report.html import (
     Content,
     Html,
-    Section,
+    ReportSection,
     cards,
     element,
     figure,
@@ -19,15 +17,22 @@ from tupe_jax.ablation.report.html import (
     not_shown,
     table,
 )
-from tupe_jax.ablation.report.plots import attention_scale, head_matrices, scale_of, scatter
+from tupe_jax.ablation.report.plots import (
+    FinishedRuns,
+    attention_scale,
+    head_matrices,
+    scale_of,
+    scatter,
+)
+from tupe_jax.ablation.results import RunRecord
 from tupe_jax.ablation.table import SHOWN_MEASURES, Value
 from tupe_jax.lab.head_kinds import KINDS
 
 Score = Callable[[RunRecord], float]
 
 
-def attention(finished: Finished) -> Iterator[Section]:
-    """Attention by position of each variant's first seed."""
+def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
+    """Position-only attention of each variant's first seed."""
     found = finished.each(
         lambda r: None if r.matrices_LxHxNxN is None else (r.matrices_LxHxNxN, r.kinds)
     )
@@ -43,23 +48,23 @@ def attention(finished: Finished) -> Iterator[Section]:
         )
         for number, (name, (matrices, kinds)) in enumerate(first.items())
     ]
-    yield Section(
+    yield ReportSection(
         "heads",
         "What heads learn about positions",
         [
             how_to_read(
-                "Each tile is a head, each row of tiles a layer, of one seed of each variant: how "
+                "One seed of each variant. Each tile is a head, each row of tiles a layer: how "
                 f"much each of {finished.config.measure.length} positions (down) attends to each "
-                "(across) when all words are the same, relative to even attention; less than the "
-                "scale begins with is as dark as its begin. A bright diagonal is attention to the "
-                "word itself and its neighbours. The kinds are those of the TUPE paper, told apart "
-                "by a fixed rule."
+                "other one (across) when all words are the same, relative to uniform attention. Values "
+                "below the scale have its darkest colour. A bright diagonal is attention to the "
+                "word itself and its neighbours. The kinds of heads are those of the TUPE paper, "
+                "assigned by a fixed rule."
             ),
             element("div", Html(attention_scale(scale, "scale")), css="scale"),
             cards(drawn),
             not_shown(
-                "What heads do with real words; other seeds, whose heads come in another order; "
-                "and [CLS], which is left out."
+                "Attention in real text; other seeds, whose heads are in another order; and [CLS], "
+                "which is left out."
             ),
         ],
     )
@@ -70,8 +75,8 @@ def _count(kinds: tuple[tuple[str, ...], ...]) -> str:
     return ", ".join(f"{heads.count(kind)} {kind}" for kind in KINDS if kind in heads)
 
 
-def structure_and_scores(finished: Finished) -> Iterator[Section]:
-    """Locality and symmetry against what fine-tuning reached."""
+def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
+    """Locality and symmetry against fine-tuning scores."""
     tasks = finished.config.downstream.tasks
     scored = finished.each(lambda r: r if r.scores.keys() >= set(tasks) and r.measures else None)
     if not tasks or not scored:
@@ -98,7 +103,7 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
                     variant: [(_number(measure, record), overall(record)) for record in records]
                     for variant, records in scored.items()
                 },
-                finished.looks,
+                finished.styles,
                 f"{name.replace(' ', '-')}-score",
                 name,
                 f"{of_overall}, x 100",
@@ -108,16 +113,16 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
         for name, measure in SHOWN_MEASURES.items()
     ]
     header = ["measure", "over variants", "95 %", "as strong by chance", "over runs", "95 %"]
-    yield Section(
+    yield ReportSection(
         "structure",
         "Locality and symmetry against downstream score",
         [
             how_to_read(
-                "Locality and symmetry are those of the mean matrix over layers and heads. "
-                "Symmetry as published does not see one-sidedness; mirror symmetry does, and is "
-                "the mean of every head's own, for sides cancel in a mean matrix. A large "
-                "marker is a variant, a small dot a run. Spearman's correlation asks only whether "
-                "the orders agree: 1 if they do, -1 if one is the other reversed."
+                "Locality and symmetry are computed from the mean matrix over layers and heads. "
+                "Symmetry as published does not detect one-sided attention. Mirror symmetry does; "
+                "it is computed per head and averaged, because opposite sides cancel in a mean "
+                "matrix. A large marker is a variant, a small dot a run. Spearman's correlation "
+                "compares orders only: 1 if they agree, -1 if one is the reverse of the other."
             ),
             finished.legend("structure"),
             cards(drawn),
@@ -128,12 +133,12 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
                 if len(tasks) > 1
             ),
             not_shown(
-                "That one causes the other: variants differ in more than this. Intervals resample "
-                "variants with all their runs, since runs of one variant are nearly copies of one "
-                "another; with few variants they are wide. “By chance” is the share of "
-                "pairings of variants and scores that look at least as related (of all, or with "
-                "more than seven variants of 10,000 random ones); of many correlations, some look "
-                "strong by luck."
+                "Causation: variants differ in more than one property. Intervals resample variants "
+                "with all their runs, because runs of one variant are nearly copies of one "
+                "another; with few variants they are wide. “By chance” is the share of all "
+                "pairings of variants and scores with at least as strong a correlation (estimated "
+                "from 10,000 random pairings for more than seven variants). Among many "
+                "correlations, some are strong by chance."
             ),
         ],
     )
@@ -141,7 +146,7 @@ def structure_and_scores(finished: Finished) -> Iterator[Section]:
 
 def _number(measure: Value, record: RunRecord) -> float:
     number = measure(record)
-    assert number is not None, "a run that was measured has all of them"
+    assert number is not None, "a measured run has every metric"
     return number
 
 

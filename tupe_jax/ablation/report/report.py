@@ -1,42 +1,41 @@
-"""A study as one HTML page: what was run, its table, its plots, and how far each can be trusted."""
+"""A study as one HTML page: its settings, table and plots, and the limits of each."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.config import AblationConfig, run_config
-from tupe_jax.ablation.finished import Finished
-from tupe_jax.ablation.record import RunRecord
 from tupe_jax.ablation.report.html import (
     Content,
     Html,
-    Section,
+    ReportSection,
+    descriptions,
     element,
-    facts,
     folded,
     from_markdown,
     page,
     table,
 )
 from tupe_jax.ablation.report.order import minimal_pairs, probes
+from tupe_jax.ablation.report.plots import FinishedRuns
 from tupe_jax.ablation.report.positions import attention, structure_and_scores
 from tupe_jax.ablation.report.training import convergence, losses
+from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.table import markdown
 from tupe_jax.ablation.work_plan import Unit
 
 _MOST_LISTED = 12
 
 
-def html_report(collected: Collected, command: str) -> str:
-    """The whole page; what a study has not measured is left out, what is unfinished is said."""
-    config = collected.config
-    finished = Finished.of(collected)
+def html_report(results: StudyResults, command: str) -> str:
+    """The whole page; sections without measurements are left out, unfinished runs are listed."""
+    config = results.config
+    finished = FinishedRuns.of(results)
     sections = [
         _what_was_run(config, command),
-        Section("table", "Table", [from_markdown(markdown(collected))]),
+        ReportSection("table", "Table", [from_markdown(markdown(results))]),
         *losses(finished),
-        *convergence(collected),
+        *convergence(results),
         *attention(finished),
         *structure_and_scores(finished),
         *probes(finished),
@@ -44,10 +43,10 @@ def html_report(collected: Collected, command: str) -> str:
     ]
     variants, seeds = len(config.variants), len(config.seeds)
     title = f"{variants} positional encodings, {seeds} seed{'s' * (seeds > 1)}"
-    return page(title, _in_short(config), list(_warnings(collected)), sections)
+    return page(title, _summary(config), list(_warnings(results)), sections)
 
 
-def _in_short(config: AblationConfig) -> str:
+def _summary(config: AblationConfig) -> str:
     train, data = config.pretrain.train, config.pretrain.data
     tokens = train.steps * train.batch_size * data.length
     tasks = config.downstream.tasks
@@ -58,25 +57,25 @@ def _in_short(config: AblationConfig) -> str:
     )
 
 
-def _warnings(collected: Collected) -> Iterator[Html]:
-    missing = collected.missing
+def _warnings(results: StudyResults) -> Iterator[Html]:
+    missing = results.missing
     if missing:
         listed = [element("li", _unit(unit)) for unit in missing[:_MOST_LISTED]]
         if len(missing) > _MOST_LISTED:
             listed.append(element("li", f"and {len(missing) - _MOST_LISTED} more"))
         yield element(
             "div",
-            element("b", f"Not finished, runs still to come: {len(missing)}. "),
-            "All below is of the runs that are there; the same command goes on.",
+            element("b", f"Unfinished runs: {len(missing)}. "),
+            "This page shows the finished runs; run the same command to resume the study.",
             element("ul", *listed),
             css="note",
         )
-    diverged = [r for runs in collected.runs.values() for r in runs.values() if r.diverged]
+    diverged = [r for runs in results.runs.values() for r in runs.values() if r.diverged]
     if diverged:
         yield element(
             "div",
-            element("b", f"Diverged: {len(diverged)}. "),
-            "In no plot; the table says inf, and in comparisons of steps they never reach a goal.",
+            element("b", f"Diverged runs: {len(diverged)}. "),
+            "They are in no plot; the table shows inf, and they never reach a goal.",
             element("ul", *(element("li", _run(record)) for record in diverged)),
             css="note",
         )
@@ -91,14 +90,14 @@ def _run(record: RunRecord) -> str:
     return f"{record.variant}, seed {record.seed}, learning rate {record.learning_rate:g}"
 
 
-def _what_was_run(config: AblationConfig, command: str) -> Section:
+def _what_was_run(config: AblationConfig, command: str) -> ReportSection:
     everything = json.dumps(asdict(config), indent=1, default=str)
-    return Section(
+    return ReportSection(
         "run",
         "What was run",
         [
             element("pre", element("code", command), css="wrapped"),
-            facts(_settings(config)),
+            descriptions(_settings(config)),
             _variants(config),
             folded("All settings", element("pre", element("code", everything))),
         ],
@@ -110,13 +109,13 @@ def _settings(config: AblationConfig) -> Iterator[tuple[str, Content]]:
     yield (
         "model",
         f"{model.num_layers} layers, {model.hidden_size} wide, {model.num_heads} heads, "
-        f"{model.vocab_size:,} word pieces",
+        f"{model.vocab_size:,} tokens in the vocabulary",
     )
     yield "text", data.task
     yield (
         "pre-training",
-        f"{train.steps:,} steps of {train.batch_size} rows of {data.length} tokens; validated "
-        f"every {config.pretrain.eval.every} steps",
+        f"{train.steps:,} steps of {train.batch_size} sequences of {data.length} tokens; "
+        f"validated every {config.pretrain.eval.every} steps",
     )
     rates = _listed([f"{rate:g}" for rate in config.learning_rates])
     tuned = len(config.learning_rates) > 1
@@ -125,8 +124,7 @@ def _settings(config: AblationConfig) -> Iterator[tuple[str, Content]]:
         f"for each variant the best of {rates}, by the final validation loss of seed "
         f"{config.seeds[0]}"
         if tuned
-        else f"{rates} for all, not tuned: a variant that would do better with another is at a "
-        "disadvantage",
+        else f"{rates} for all, not tuned: a variant with another optimum is at a disadvantage",
     )
     yield "seeds", _listed(config.seeds)
     downstream = config.downstream
@@ -135,7 +133,7 @@ def _settings(config: AblationConfig) -> Iterator[tuple[str, Content]]:
             "fine-tuning",
             f"{_listed(downstream.tasks)}; learning rates "
             f"{_listed([f'{rate:g}' for rate in downstream.learning_rates])}, "
-            f"{len(downstream.seeds)} of its own seeds each: the best rate by its median",
+            f"{len(downstream.seeds)} fine-tuning seeds each; the rate with the best median",
         )
     yield (
         "measured",
@@ -163,7 +161,7 @@ def _variants(config: AblationConfig) -> Html:
     header = ["variant", "absolute", "relative", "[CLS]", "more settings"]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return table(header, rows, of_words=True)
+    return table(header, rows, of_text=True)
 
 
 def _listed(values: Sequence[object]) -> str:

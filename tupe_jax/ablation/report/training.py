@@ -1,13 +1,11 @@
-"""Of the report: how the validation loss falls, and how much sooner for some."""
+"""Sections of the report: validation loss and convergence."""
 
 import statistics
 from collections.abc import Iterator
 
-from tupe_jax.ablation.collect import Collected
 from tupe_jax.ablation.convergence import SpeedUp, speed_up
-from tupe_jax.ablation.finished import Finished
 from tupe_jax.ablation.report.html import (
-    Section,
+    ReportSection,
     cards,
     element,
     figure,
@@ -16,101 +14,100 @@ from tupe_jax.ablation.report.html import (
     not_shown,
     table,
 )
-from tupe_jax.ablation.report.plots import dots, loss_curves
+from tupe_jax.ablation.report.plots import FinishedRuns, dots, loss_curves
+from tupe_jax.ablation.results import StudyResults
 
 
-def losses(finished: Finished) -> Iterator[Section]:
-    """Curves of all variants, their later half enlarged, and where each seed ends."""
-    curves, looks = finished.each(lambda record: record.validation or None), finished.looks
+def losses(finished: FinishedRuns) -> Iterator[ReportSection]:
+    """The curves of all variants, their second half, and the final loss of each seed."""
+    curves, styles = finished.each(lambda record: record.validation or None), finished.styles
     if not curves:
         return
     ends = finished.each(lambda record: record.final_loss if record.validation else None)
     seeds = max(map(len, ends.values()))
     half = finished.config.pretrain.train.steps // 2
-    yield Section(
+    yield ReportSection(
         "loss",
         "Validation loss",
         [
             how_to_read(
-                "The lower the better. A line is the mean over seeds; the shade reaches from the "
-                "lowest to the highest seed."
+                "Lower is better. A line is the mean over seeds; the shaded area spans the lowest "
+                "to the highest seed."
             ),
             finished.legend("loss"),
             cards(
                 [
-                    figure(loss_curves(curves, looks, "whole"), "The whole run."),
+                    figure(loss_curves(curves, styles, "whole"), "The whole run."),
                     figure(
-                        loss_curves(curves, looks, "late", half),
-                        "The second half, enlarged: the scale does not begin at 0.",
+                        loss_curves(curves, styles, "late", half),
+                        "The second half, enlarged; the scale does not start at 0.",
                     ),
                     figure(
-                        dots(ends, looks, "ends", "final validation loss, nats"),
-                        "The end of each run: a small dot for each seed, a large marker for their "
-                        "mean.",
+                        dots(ends, styles, "ends", "final validation loss, nats"),
+                        "The final loss: a small dot for each seed, a large marker for their mean.",
                     ),
                 ]
             ),
             not_shown(
-                ("How much is luck: there is one seed. Nor" if seeds == 1 else
-                 f"More than the luck of {seeds} seeds; nor")
-                + " what more steps, a larger model or other text would change. A shorter run is "
-                "not the beginning of a longer one, whose learning rate falls later."
-                + (" The learning rate was chosen by the first seed's loss, which is among those "
-                   "shown: a little in favour of all."
+                ("The variance between seeds: there is one seed." if seeds == 1 else
+                 f"The full variance between seeds: there are {seeds}.")
+                + " The effect of more steps, a larger model or other text. A shorter run is not "
+                "the start of a longer one, whose learning rate decays later."
+                + (" The learning rate was chosen by the loss of the first seed, which is among "
+                   "the seeds shown: a small bias in favour of every variant."
                    if len(finished.config.learning_rates) > 1 else "")
             ),
         ],
     )  # fmt: skip
 
 
-def convergence(collected: Collected) -> Iterator[Section]:
-    """Steps to the first variant's final loss, and everyone's to everyone's."""
-    curves, first, to_first = collected.curves, collected.first, collected.to_first
+def convergence(results: StudyResults) -> Iterator[ReportSection]:
+    """Steps to the first variant's final loss, and of each variant to each other one's."""
+    curves, first, to_first = results.curves, results.first, results.to_first
     if not to_first:
         return
     goal = next(iter(to_first.values()))
-    own = "" if goal.goal_steps is None else f", where it was itself after {goal.goal_steps:,.0f}"
+    own = "" if goal.goal_steps is None else f" (reached at step {goal.goal_steps:,.0f})"
     at = f"{goal.goal:.3f} nats, " if goal.has_goal else ""
     everyone = [
         [name, *("·" if name == other else _ratio(speed_up(of, curves[other])) for other in curves)]
         for name, of in curves.items()
     ]
-    yield Section(
+    yield ReportSection(
         "convergence",
         "Convergence",
         [
             how_to_read(
-                f"How many steps it takes to reach {at}the mean final validation loss "
-                f"of {first}, the study's first variant{own}. The curve of each seed, "
-                "straight between evaluations and not smoothed, is followed until it is there for "
-                "the first time. Means are geometric. The speed-up is a ratio of mean steps; its "
-                "interval of 95 % is Welch's of the logarithms and counts the seeds of both "
-                "variants. There is none with one seed, nor if a seed misses the final loss of a "
-                f"seed of {first} or is there when it is first evaluated; and no ratio if {first} "
-                "itself was there when it was first evaluated. A seed that diverged never gets "
-                "there, and its variant sets no goal."
+                f"The number of steps to {at}the mean final validation loss of {first}, the first "
+                f"variant of the study{own}: the first crossing of each seed's curve, interpolated "
+                "linearly between evaluations and not smoothed. Means are geometric. The speed-up "
+                "is a ratio of mean steps. Its 95 % interval is Welch's interval of the logarithms "
+                "and counts the seeds of both variants. There is no interval with one seed, or if "
+                f"a seed misses the final loss of a seed of {first} or is there at its first "
+                f"evaluation. There is no ratio if {first} itself is at the goal at its first "
+                "evaluation. A diverged seed never reaches the goal, and its variant sets no goal."
             ),
             table(
-                ["variant", "speed-up", "95 %", "mean steps", "fewest to most", "seeds there"],
+                ["variant", "speed-up", "95 %", "mean steps", "fewest to most", "seeds"],
                 [[name, *_cells(result)] for name, result in to_first.items()],
             ),
             folded(
-                "Every variant to every other one's final loss",
+                "Each variant to the final loss of each other variant",
                 element(
                     "p",
-                    "How many times fewer steps the variant of the row needs than that of the "
-                    "column, to the column's final loss.",
+                    "How many times fewer steps the row's variant needs than the column's variant "
+                    "to reach the column's final loss.",
                 ),
                 table(["", *curves], everyone),
             ),
             not_shown(
-                "That a variant is slower: it ends above the goal, so a ratio below 1 is not seen "
-                "(unless the other was as good before its end), and one near 1 is shown only where "
-                "all seeds happened to be good enough; "
-                "read “not all” as not told apart. Nor seconds: a step of one variant may cost "
-                "more than one of another. Nor how soon a run made to end at the goal would get "
-                "there; its learning rate would have fallen by then, so probably sooner. Where the "
-                "goal lies on a plateau, a small difference of losses is a large one of steps."
+                "Slower variants: a slower variant ends above the goal, so a ratio below 1 is not "
+                "observed (unless the other variant reached its final loss early), and a ratio "
+                "near 1 is observed only if all seeds reach the goal. “Not all” means that the two "
+                "variants cannot be distinguished. Seconds: a step of one variant may take longer "
+                "than a step of another. Runs scheduled to end at the goal: their learning rate "
+                "would decay earlier, so they would probably need fewer steps. Where the goal lies "
+                "on a plateau, a small difference in loss is a large difference in steps."
             ),
         ],
     )  # fmt: skip

@@ -38,8 +38,7 @@ from tupe_jax.data.pretraining.sources import TRAIN, VALIDATION, DocumentSource,
 from tupe_jax.data.tensorflow_on_cpu import seqio
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import atomic_file
-from tupe_jax.utils.lock import exclusive_lock
+from tupe_jax.utils.files import atomic_file, exclusive_lock
 
 UNFINISHED = "unfinished"
 

@@ -26,7 +26,7 @@ class Reader(Protocol):
     def next(self) -> Batch:
         """Return this process's rows of the next global batch: `tokens` `[rows, length]`.
 
-        `tupe_jax.training.batches` says which those are, and makes the global array of them.
+        `tupe_jax.training.dataset` says which those are, and makes the global array of them.
         """
 
     def state(self) -> State:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tupe_jax.finetune.trial import Evaluation, TrialResult
+from tupe_jax.finetune.results import Evaluation, TrialResult
 
 Moment = Callable[[TrialResult], Evaluation]
 """Which evaluation of a trial is meant: its best or its last."""
@@ -36,7 +36,7 @@ class RateScore:
 
 
 @dataclass(frozen=True)
-class TaskScore:
+class TaskSummary:
     """A task's place in the table; `splits` is empty while no trial is finished."""
 
     metric: str
@@ -59,11 +59,11 @@ class TaskScore:
         return next((score for score in scores if score.learning_rate == self.best_rate), None)
 
 
-def task_score(
+def summarize_task(
     results: Sequence[TrialResult], metric: str, moment: Moment, planned: int
-) -> TaskScore:
+) -> TaskSummary:
     splits = moment(results[0]).scores if results else ()
-    return TaskScore(
+    return TaskSummary(
         metric=metric,
         splits={split: rate_scores(results, split, metric, moment) for split in splits},
         finished=len(results),

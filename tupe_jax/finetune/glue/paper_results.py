@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Column:
+class GlueColumn:
     """One number of a task, as the paper names it."""
 
     title: str
@@ -14,15 +14,15 @@ class Column:
 
 
 PAPER_COLUMNS = (
-    Column("MNLI-m", "mnli", "dev_matched"),
-    Column("MNLI-mm", "mnli", "dev_mismatched"),
-    Column("QNLI", "qnli"),
-    Column("QQP", "qqp"),
-    Column("SST", "sst2"),
-    Column("CoLA", "cola"),
-    Column("MRPC", "mrpc"),
-    Column("RTE", "rte"),
-    Column("STS", "stsb"),
+    GlueColumn("MNLI-m", "mnli", "dev_matched"),
+    GlueColumn("MNLI-mm", "mnli", "dev_mismatched"),
+    GlueColumn("QNLI", "qnli"),
+    GlueColumn("QQP", "qqp"),
+    GlueColumn("SST", "sst2"),
+    GlueColumn("CoLA", "cola"),
+    GlueColumn("MRPC", "mrpc"),
+    GlueColumn("RTE", "rte"),
+    GlueColumn("STS", "stsb"),
 )
 COLA = PAPER_COLUMNS[5]
 
@@ -38,7 +38,7 @@ class PaperRow:
     """As published."""
 
     @property
-    def by_column(self) -> Mapping[Column, float]:
+    def by_column(self) -> Mapping[GlueColumn, float]:
         return dict(zip(PAPER_COLUMNS, self.numbers, strict=True))
 
 

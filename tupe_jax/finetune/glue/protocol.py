@@ -10,8 +10,7 @@ Trials are found wherever they are, so work directories of several machines are 
 them together.
 """
 
-import re
-import sys
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,17 +19,20 @@ from typing import Any
 from tupe_jax.config.loading import PROTOCOL, require_kind
 from tupe_jax.config.validation import from_mapping, one_of
 from tupe_jax.finetune.config import GlueConfig
+from tupe_jax.finetune.results import Trial, TrialResult, read_result, trials_of
 from tupe_jax.finetune.run import FREE
 from tupe_jax.finetune.tasks import KNOWN_TASKS, FinetuneTask
-from tupe_jax.finetune.trial import Trial, TrialResult, read_result, trials_of
-from tupe_jax.run.agreed_stop import Stop
+from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import (
     CONFIG_FILE,
     check_begun_with,
     check_unchanged,
     read_settings,
 )
+from tupe_jax.run.shard import ALL_WORK, WorkShard
 from tupe_jax.utils.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 FREE_IN_PROTOCOL = (
     "config.tasks",
@@ -47,28 +49,7 @@ Train = Callable[[FinetuneTask, Sequence[Trial], Path], Sequence[TrialResult] | 
 
 
 @dataclass(frozen=True)
-class Shard:
-    """A machine's share of the trials; the only one has all of them."""
-
-    index: int = 0
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> "Shard":
-        """`2/8` is the third of eight."""
-        match = re.fullmatch(r"(\d+)/(\d+)", text)
-        if not match or int(match[1]) >= int(match[2]):
-            raise UserError(f"--shard={text}: of 4 machines they are 0/4, 1/4, 2/4 and 3/4")
-        return cls(int(match[1]), int(match[2]))
-
-    def folder(self, workdir: Path) -> Path:
-        if self.count == 1:
-            return workdir
-        return workdir / f"shard-{self.index}-of-{self.count}"
-
-
-@dataclass(frozen=True)
-class Record:
+class GlueRecord:
     """What a work directory is about: the trials, and the model."""
 
     config: GlueConfig
@@ -80,10 +61,7 @@ class Record:
     """Of its weights."""
 
 
-EVERYTHING = Shard()
-
-
-def plan(config: GlueConfig, shard: Shard = EVERYTHING) -> dict[str, list[Trial]]:
+def plan(config: GlueConfig, shard: WorkShard = ALL_WORK) -> dict[str, list[Trial]]:
     """The trials of a shard by task: an even share of every task, so that none gets MNLI alone."""
     trials = trials_of(config.learning_rates, config.seeds)
     cells = [(task, trial) for task in config.tasks for trial in trials]
@@ -94,9 +72,9 @@ def plan(config: GlueConfig, shard: Shard = EVERYTHING) -> dict[str, list[Trial]
 
 
 def run_protocol(
-    record: Record,
+    record: GlueRecord,
     workdir: Path,
-    shard: Shard,
+    shard: WorkShard,
     open_task: Callable[[str], FinetuneTask],
     train: Train,
     stop: Stop,
@@ -113,7 +91,7 @@ def run_protocol(
         if stop.requested:
             return False
         missing = sum(read_result(trial, place / name) is None for trial in trials)
-        print(f"{name}: {missing} trials to train", file=sys.stderr)
+        logger.info("%s: %d trials to train", name, missing)
         if train(tasks[name], trials, place / name) is None:
             return False
     return True
@@ -134,7 +112,7 @@ def _open_all(
     return tasks
 
 
-def _note(record: Record, workdir: Path, place: Path) -> None:
+def _note(record: GlueRecord, workdir: Path, place: Path) -> None:
     """Write down what the folder is about; a model or settings that do not fit it are refused.
 
     Nor do they fit if another shard began with others: its trials are in the same table.
@@ -219,7 +197,7 @@ def _check_alike(task: str, folders: Sequence[Path]) -> None:
             raise UserError(f"{file.parent} does not fit {files[0].parent}: {error}") from None
 
 
-def read_record(workdir: Path) -> Record:
+def read_record(workdir: Path) -> GlueRecord:
     """What the work directory is about; of several shards, the one that asks for most."""
     files = [file for folder in places(workdir) if (file := folder / CONFIG_FILE).exists()]
     if not files:
@@ -228,7 +206,7 @@ def read_record(workdir: Path) -> Record:
     begun = _begun(workdir)
     for folder in begun[1:]:
         _check_fits(found[folder / CONFIG_FILE], found[begun[0] / CONFIG_FILE], folder)
-    records = [from_mapping(Record, settings, str(file)) for file, settings in found.items()]
+    records = [from_mapping(GlueRecord, settings, str(file)) for file, settings in found.items()]
     return max(records, key=lambda record: sum(map(len, plan(record.config).values())))
 
 

@@ -1,14 +1,17 @@
-"""What the protocol found out about a model, as rows like the paper's."""
+"""The results of the GLUE protocol in the paper's layout: Markdown, CSV and JSON."""
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tupe_jax.finetune.glue.aggregation import Moment, RateScore, TaskScore, task_score
-from tupe_jax.finetune.glue.paper_results import COLA, PAPER_COLUMNS, PAPER_ROWS, Column
+from tupe_jax.finetune.glue.aggregation import Moment, RateScore, TaskSummary, summarize_task
+from tupe_jax.finetune.glue.paper_results import COLA, PAPER_COLUMNS, PAPER_ROWS, GlueColumn
+from tupe_jax.finetune.results import TrialResult
 from tupe_jax.finetune.tasks import metrics_of
-from tupe_jax.finetune.trial import TrialResult
 
-AVERAGES: Mapping[str, Sequence[Column]] = {
+AVERAGES: Mapping[str, Sequence[GlueColumn]] = {
     "Avg": PAPER_COLUMNS,
     "Avg without CoLA": [column for column in PAPER_COLUMNS if column != COLA],
 }
@@ -29,7 +32,7 @@ class Row:
 
     model: str
     steps: str
-    numbers: Mapping[Column, float]
+    numbers: Mapping[GlueColumn, float]
 
     def average(self, title: str) -> Average | None:
         columns = AVERAGES[title]
@@ -47,24 +50,24 @@ class Report:
 
     model: str
     steps: str
-    best: Mapping[str, TaskScore]
-    last: Mapping[str, TaskScore]
+    best: Mapping[str, TaskSummary]
+    last: Mapping[str, TaskSummary]
 
     @property
-    def paper_columns(self) -> tuple[Column, ...]:
+    def paper_columns(self) -> tuple[GlueColumn, ...]:
         """All of the paper's, if any of its tasks is to be there."""
         return PAPER_COLUMNS if _IN_PAPER & self.best.keys() else ()
 
     @property
-    def other_columns(self) -> tuple[Column, ...]:
-        return tuple(Column(task, task) for task in self.best if task not in _IN_PAPER)
+    def other_columns(self) -> tuple[GlueColumn, ...]:
+        return tuple(GlueColumn(task, task) for task in self.best if task not in _IN_PAPER)
 
     @property
     def unfinished(self) -> list[str]:
         """Tasks with trials still to come."""
         return [task for task, score in self.best.items() if score.finished < score.planned]
 
-    def reported(self, column: Column) -> RateScore | None:
+    def reported(self, column: GlueColumn) -> RateScore | None:
         return _reported(self.best, column)
 
     @property
@@ -75,7 +78,7 @@ class Report:
     def last_row(self) -> Row:
         return self._row(f"{self.model}, last evaluation", self.last)
 
-    def _row(self, model: str, scores: Mapping[str, TaskScore]) -> Row:
+    def _row(self, model: str, scores: Mapping[str, TaskSummary]) -> Row:
         columns = (*self.paper_columns, *self.other_columns)
         reported = {column: _reported(scores, column) for column in columns}
         numbers = {column: 100 * score.median for column, score in reported.items() if score}
@@ -87,9 +90,9 @@ def make_report(
 ) -> Report:
     """`planned` is how many trials each task should have."""
 
-    def scores(moment: Moment) -> dict[str, TaskScore]:
+    def scores(moment: Moment) -> dict[str, TaskSummary]:
         return {
-            task: task_score(of_task, metrics_of(task)[0], moment, planned)
+            task: summarize_task(of_task, metrics_of(task)[0], moment, planned)
             for task, of_task in results.items()
         }
 
@@ -97,5 +100,152 @@ def make_report(
     return Report(model, steps, best=scores(lambda r: r.best), last=scores(lambda r: r.last))
 
 
-def _reported(scores: Mapping[str, TaskScore], column: Column) -> RateScore | None:
+def _reported(scores: Mapping[str, TaskSummary], column: GlueColumn) -> RateScore | None:
     return scores[column.task].reported(column.split) if column.task in scores else None
+
+
+NOTHING = "-"
+UNFINISHED = "*"
+
+
+def markdown(report: Report) -> str:
+    """The table, and below it what one must know to read it."""
+    paper, others = report.paper_columns, report.other_columns
+    averages = list(AVERAGES) if paper else []
+
+    def line(
+        model: str, steps: str, text: Callable[[GlueColumn], str], average: Callable[[str], str]
+    ) -> str:
+        cells = [model, steps, *_by_task(paper, text), *map(average, averages)]
+        return f"| {' | '.join([*cells, *_by_task(others, text)])} |"
+
+    def numbers(row: Row, unfinished: Sequence[str] = ()) -> str:
+        def mark(*columns: GlueColumn) -> str:
+            some = any(column in row.numbers and column.task in unfinished for column in columns)
+            return UNFINISHED if some else ""
+
+        return line(
+            row.model,
+            row.steps,
+            lambda c: f"{row.numbers[c]:.2f}{mark(c)}" if c in row.numbers else NOTHING,
+            lambda title: f"{_average_text(row.average(title))}{mark(*AVERAGES[title])}",
+        )
+
+    def of_best_rate(what: str, text: Callable[[RateScore], str]) -> str:
+        def cell(column: GlueColumn) -> str:
+            score = report.reported(column)
+            return NOTHING if score is None else text(score)
+
+        return line(what, "", cell, lambda title: "")
+
+    header = line("model", "steps", _short_title, str)
+    columns = header.count(" | ") + 1
+    return "\n".join(
+        [
+            header,
+            "|---|" + "---:|" * (columns - 1),
+            *(numbers(row) for row in PUBLISHED_ROWS if paper),
+            numbers(report.best_row, report.unfinished),
+            of_best_rate("its seeds, lowest to highest", _spread_text),
+            of_best_rate("its learning rate", lambda score: f"{score.learning_rate:g}"),
+            numbers(report.last_row, report.unfinished),
+            "",
+            *_notes(report),
+        ]
+    )
+
+
+def csv_table(report: Report) -> str:
+    """One line for each model; published ones, then this one's best and last evaluations."""
+    columns = (*report.paper_columns, *report.other_columns)
+    titles = [column.title for column in columns]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "steps", *titles, *AVERAGES, "numbers in Avg"])
+    published = PUBLISHED_ROWS if report.paper_columns else []
+    for row in (*published, report.best_row, report.last_row):
+        averages = [row.average(title) for title in AVERAGES]
+        writer.writerow(
+            [
+                row.model,
+                row.steps,
+                *(_two_digits(row.numbers.get(column)) for column in columns),
+                *(_two_digits(average.value if average else None) for average in averages),
+                averages[0].over if averages[0] else 0,
+            ]
+        )
+    return out.getvalue()
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Every score that went into the table, as fractions."""
+    return {
+        "model": report.model,
+        "steps": report.steps,
+        "best": {task: _task_json(score) for task, score in report.best.items()},
+        "last": {task: _task_json(score) for task, score in report.last.items()},
+    }
+
+
+def _task_json(score: TaskSummary) -> dict[str, Any]:
+    def rate_json(rate: RateScore) -> dict[str, Any]:
+        return {
+            "learning_rate": rate.learning_rate,
+            "median": rate.median,
+            "lowest": rate.lowest,
+            "highest": rate.highest,
+            "by_seed": {str(seed): value for seed, value in rate.by_seed.items()},
+        }
+
+    return {
+        "metric": score.metric,
+        "trials_finished": score.finished,
+        "trials_planned": score.planned,
+        "reported_learning_rate": score.best_rate,
+        "splits": {
+            split: [rate_json(rate) for rate in rates] for split, rates in score.splits.items()
+        },
+    }
+
+
+def _by_task(columns: Sequence[GlueColumn], text: Callable[[GlueColumn], str]) -> list[str]:
+    """One cell for each task: MNLI's two numbers share theirs."""
+    cells: dict[str, list[str]] = {}
+    for column in columns:
+        cells.setdefault(column.task, []).append(text(column))
+    return [NOTHING if set(of) == {NOTHING} else "/".join(of) for of in cells.values()]
+
+
+def _short_title(column: GlueColumn) -> str:
+    return "mm" if column.title == "MNLI-mm" else column.title
+
+
+def _spread_text(score: RateScore) -> str:
+    return f"{100 * score.lowest:.2f} to {100 * score.highest:.2f}"
+
+
+def _average_text(average: Average | None) -> str:
+    if average is None:
+        return NOTHING
+    share = "" if average.over == average.of else f" ({average.over} of {average.of})"
+    return f"{average.value:.2f}{share}"
+
+
+def _two_digits(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [
+        "Percent on dev: accuracy; for CoLA Matthews correlation, for STS Pearson's. For each "
+        "learning rate the median over seeds of the best evaluations; the rate whose median is "
+        "highest. An average says over how many numbers it is if any is missing."
+    ]
+    if report.unfinished:
+        left = [
+            f"{task} {score.planned - score.finished} of {score.planned}"
+            for task, score in report.best.items()
+            if task in report.unfinished
+        ]
+        notes.append(f"{UNFINISHED} Trials still to come: {', '.join(left)}.")
+    return notes

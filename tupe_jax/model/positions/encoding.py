@@ -1,5 +1,6 @@
 """A positional encoding as data: what it adds to the encoder, and the registry of all of them."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ from typing import Any
 import jax
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.config.validation import one_of
+from tupe_jax.config.validation import checked, did_you_mean, one_of
 from tupe_jax.model.layers import Weight
 from tupe_jax.utils.errors import UserError
 
@@ -66,27 +67,36 @@ class Encoding:
         return self.has_bias and bool(self.layer_weights)
 
 
+Option = bool | int | float | str
+Make = Callable[..., Encoding]
+"""(config, **options) -> Encoding."""
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A line of the registry: how to make an encoding, and how many dot products it adds."""
+    """An entry of the registry: how to make an encoding, and how many dot products it adds."""
 
-    make: Callable[[ModelConfig], Encoding]
+    make: Make
     dot_products: int
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Default of each option; the type of the default is the type of the option."""
 
 
 ABSOLUTE: dict[str, Entry] = {}
 RELATIVE: dict[str, Entry] = {}
 
-Make = Callable[[ModelConfig], Encoding]
-
 
 def absolute_encoding(name: str, dot_products: int = 0) -> Callable[[Make], Make]:
-    """Register a function as `position.absolute=name`; see `logit_scale` for `dot_products`."""
+    """Register a function as `position.absolute=name`; see `relative_encoding`."""
     return _register(ABSOLUTE, name, dot_products)
 
 
 def relative_encoding(name: str, dot_products: int = 0) -> Callable[[Make], Make]:
-    """Register a function as `position.relative=name`; see `logit_scale` for `dot_products`."""
+    """Register a function as `position.relative=name`; see `logit_scale` for `dot_products`.
+
+    The function takes the model's config. Every further parameter, such as `width: int = 4`, is
+    an option of the encoding that configs set as `position.options.width`.
+    """
     return _register(RELATIVE, name, dot_products)
 
 
@@ -94,10 +104,22 @@ def _register(registry: dict[str, Entry], name: str, dot_products: int) -> Calla
     def register(make: Make) -> Make:
         if name in registry:
             raise UserError(f"a positional encoding {name!r} exists already; choose another name")
-        registry[name] = Entry(make, dot_products)
+        registry[name] = Entry(make, dot_products, _declared_options(name, make))
         return make
 
     return register
+
+
+def _declared_options(name: str, make: Make) -> dict[str, Option]:
+    """The parameters after `config`, with their defaults."""
+    _, *parameters = inspect.signature(make).parameters.values()
+    for parameter in parameters:
+        if type(parameter.default) not in (bool, int, float, str):
+            raise UserError(
+                f"option {parameter.name!r} of the positional encoding {name!r} needs a default "
+                "that is a bool, an int, a float or a str"
+            )
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
 def logit_scale(config: ModelConfig) -> float:
@@ -112,8 +134,11 @@ def logit_scale(config: ModelConfig) -> float:
 
 def encodings(config: ModelConfig) -> dict[str, Encoding]:
     """The encodings a config asks for, by part of the grid; a contradiction is an error."""
-    absolute, relative = _entries(config)
-    chosen = {"absolute": absolute.make(config), "relative": relative.make(config)}
+    entries = dict(zip(("absolute", "relative"), _entries(config), strict=True))
+    _check_options(config, entries)
+    chosen = {
+        part: entry.make(config, **_options(config, entry)) for part, entry in entries.items()
+    }
     if not config.position.untie_cls:
         return chosen
     if not any(encoding.has_bias for encoding in chosen.values()):
@@ -142,6 +167,29 @@ def _entries(config: ModelConfig) -> tuple[Entry, Entry]:
         ABSOLUTE[one_of(position.absolute, ABSOLUTE, "position.absolute")],
         RELATIVE[one_of(position.relative, RELATIVE, "position.relative")],
     )
+
+
+def _check_options(config: ModelConfig, entries: Mapping[str, Entry]) -> None:
+    """Refuse an option that neither encoding declares."""
+    for name in config.position.options:
+        if any(name in entry.options for entry in entries.values()):
+            continue
+        known = [option for entry in entries.values() for option in entry.options]
+        declared = "; ".join(
+            f"position.{part}={getattr(config.position, part)!r} has "
+            f"{'the options ' + ', '.join(entry.options) if entry.options else 'no options'}"
+            for part, entry in entries.items()
+        )
+        raise UserError(f"unknown position.options.{name}{did_you_mean(name, known)}: {declared}")
+
+
+def _options(config: ModelConfig, entry: Entry) -> dict[str, Option]:
+    """The options of an encoding: the values that the config sets, else the defaults."""
+    given = config.position.options
+    return {
+        name: checked(given.get(name, default), type(default), f"position.options.{name}")
+        for name, default in entry.options.items()
+    }
 
 
 def _with_theta(encoding: Encoding, config: ModelConfig) -> Encoding:

@@ -1,32 +1,27 @@
-"""How far the run is, for the person before it: a bar on a terminal, plain lines elsewhere.
+"""The progress of a run: a bar if standard error is a terminal, log lines otherwise."""
 
-All of it goes to standard error, so that standard output holds results only. Whether that is a
-terminal decides: log files, notebooks and schedulers get one line per report.
-"""
-
+import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 import jax
 from tqdm import tqdm
 
+logger = logging.getLogger(__name__)
+
 
 class Progress:
-    """The steps of a run; on a pod the first process speaks for all."""
+    """The steps of a run. Only process 0 draws a bar."""
 
     def __init__(
         self,
         total_steps: int,
         *,
         start: int = 0,
-        stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total_steps
-        self._stream = stream or sys.stderr
-        self._silent = jax.process_index() != 0
         self._clock = clock
         self._last = (start, clock())
         self._seconds_per_step: float | None = None
@@ -35,20 +30,20 @@ class Progress:
             tqdm(
                 total=total_steps,
                 initial=start,
-                file=self._stream,
+                file=sys.stderr,
                 dynamic_ncols=True,
                 bar_format="{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {desc}",
             )
-            if self._stream.isatty() and not self._silent
+            if sys.stderr.isatty() and jax.process_index() == 0
             else None
         )
 
     def status(self, doing: str) -> None:
-        """Say what the run is doing until the next step is made, such as compiling."""
+        """Show what the run does until its next step, such as compiling."""
         if self._bar is not None:
             self._bar.set_description_str(doing)
         else:
-            self._print(doing)
+            logger.info(doing)
 
     def advance(self, step: int) -> None:
         """Move the bar; cheap enough for every step."""
@@ -57,30 +52,19 @@ class Progress:
             self._bar.update(step - self._bar.n)
 
     def report(self, step: int, *, loss: float, tokens_per_second: float) -> None:
-        """Tell the numbers of a log interval."""
+        """Show the metrics of a log interval."""
         left = time_text(self._seconds_left(step))
         self._text = f"loss {loss:.3f} · {quantity_text(tokens_per_second)} tokens/s · {left} left"
         if self._bar is not None:
             self.advance(step)
             self._bar.refresh()
         else:
-            self._print(f"step {step}/{self._total} · {self._text}")
-
-    def say(self, message: str) -> None:
-        """Print a line that stays, above the bar: warnings, validation results."""
-        if self._bar is not None:
-            self._bar.write(message, file=self._stream)
-        else:
-            self._print(message)
+            logger.info(f"step {step}/{self._total} · {self._text}")
 
     def close(self) -> None:
-        """Leave the terminal in order: what is printed next begins a line."""
+        """End the bar, so that the next output begins a new line."""
         if self._bar is not None:
             self._bar.close()
-
-    def _print(self, text: str) -> None:
-        if not self._silent:
-            print(text, file=self._stream, flush=True)
 
     def _seconds_left(self, step: int) -> float:
         """From the time of recent steps; those before the first report hold the compilation."""

@@ -1,5 +1,6 @@
 """The learning rate of every update."""
 
+import re
 from collections.abc import Callable
 
 import jax
@@ -8,7 +9,7 @@ import optax
 from jax.typing import ArrayLike
 
 from tupe_jax.config.schema import OptimizerConfig
-from tupe_jax.training.optim.durations import in_steps
+from tupe_jax.utils.errors import UserError
 
 
 def scheduled_learning_rate(
@@ -71,3 +72,31 @@ _FALLS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "constant": jnp.ones_like,
 }
 """From 1 to 0 while the decay goes on, or not at all."""
+
+_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(%|epochs?|examples?|steps?)?")
+
+
+def in_steps(
+    duration: str, setting: str, *, total_steps: int, batch_size: int, rows_per_epoch: int | None
+) -> int:
+    """The number of steps in "500", "500 steps", "10%", "2 epochs" or "5000 examples"."""
+    match = _PATTERN.fullmatch(duration.strip())
+    if not match:
+        raise UserError(
+            f"{setting}={duration!r} is not a duration; write '500', '10%', '2 epochs' or "
+            "'5000 examples'"
+        )
+    amount, unit = float(match[1]), (match[2] or "steps").rstrip("s")
+    if unit == "%":
+        return round(amount / 100 * total_steps)
+    if unit == "example":
+        return round(amount / batch_size)
+    if unit == "epoch":
+        if rows_per_epoch is None:
+            raise UserError(
+                f"{setting}={duration!r}: this reader does not know how long an epoch is"
+            )
+        return round(amount * rows_per_epoch / batch_size)
+    if amount != int(amount):
+        raise UserError(f"{setting}={duration!r}: steps are whole numbers")
+    return int(amount)

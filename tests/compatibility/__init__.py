@@ -1,0 +1,1 @@
+"""What earlier versions wrote must be read, resumed and named as before."""

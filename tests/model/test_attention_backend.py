@@ -1,0 +1,123 @@
+"""Which implementation of attention runs, and what the log says."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+from tests.model.helpers import random_tokens, small_config, spread_model, with_position
+from tupe_jax.config.schema import model_config
+from tupe_jax.model.attention_backend import attention_choice, unrolls_layers
+from tupe_jax.model.positions import RELATIVE, Encoding
+from tupe_jax.model.positions.encoding import Entry
+from tupe_jax.utils.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def formless(monkeypatch):
+    """A user's encoding, whose bias has no factors."""
+    encoding = Encoding(bias=lambda _, length: jnp.zeros((2, length, length)))
+    monkeypatch.setitem(RELATIVE, "formless", Entry(lambda config: encoding, 0))
+
+
+def chosen(platform, variant="tupe_r", length=512, relative=None, **settings):
+    config = model_config("base", variant, **settings)
+    if relative is not None:
+        config = with_position(config, relative=relative)
+    return attention_choice(config, platform, length)
+
+
+@pytest.mark.parametrize(
+    ("platform", "settings", "implementation", "reason"),
+    [
+        ("tpu", {}, "pallas", "the fused kernel for tpu; one block"),
+        ("tpu", {"length": 2048}, "pallas", "the fused kernel for tpu; many blocks"),
+        ("tpu", {"length": 1024}, "pallas", "one block"),
+        ("tpu", {"length": 1024, "num_heads": 24}, "pallas", "many blocks"),
+        ("tpu", {"relative": "formless"}, "pallas", "one block"),
+        ("tpu", {"relative": "formless", "length": 2048}, "xla", "for 2048 tokens too large"),
+        ("tpu", {"variant": "rope"}, "pallas", "fused"),
+        ("tpu", {"variant": "attenuated_layer"}, "pallas", "fused"),
+        ("tpu", {"variant": "shaw"}, "xla", "position.relative='shaw' adds terms"),
+        ("tpu", {"variant": "deberta"}, "xla", "position.relative='deberta' adds terms"),
+        ("tpu", {"num_heads": 8}, "xla", "heads of 96 features"),
+        ("tpu", {"attention_implementation": "xla"}, "xla", "requested"),
+        ("cpu", {}, "xla", "no fused kernel for cpu"),
+        ("cpu", {"attention_implementation": "pallas"}, "pallas", "requested"),
+        ("gpu", {}, "xla", "no fused attention for model.dtype='float32'"),
+        ("gpu", {"dtype": "bfloat16"}, "cudnn", "xla in training, for model.attention_dropout=0.1"),
+        ("gpu", {"dtype": "bfloat16", "attention_dropout": 0.0}, "cudnn", "kernel for gpu"),
+        ("gpu", {"dtype": "bfloat16", "length": 511}, "xla", "an odd length, 511 tokens"),
+        ("gpu", {"dtype": "bfloat16", "length": 511, "variant": "rope"}, "cudnn", "for gpu"),
+        ("gpu", {"dtype": "bfloat16", "num_heads": 4}, "xla", "at most 128 features, not 192"),
+    ],
+)
+def test_choice_and_reason(platform, settings, implementation, reason):
+    choice = chosen(platform, **settings)
+    assert choice.implementation == implementation
+    assert reason in str(choice)
+    assert str(choice).startswith(f"attention: {implementation} (")
+
+
+@pytest.mark.parametrize(
+    ("platform", "settings", "message"),
+    [
+        ("gpu", {"attention_implementation": "pallas"}, "the kernel is for TPUs"),
+        ("tpu", {"attention_implementation": "cudnn"}, "cuDNN is for GPUs, not for tpu"),
+        ("cpu", {"attention_implementation": "pallas", "variant": "shaw"}, "'shaw' adds terms"),
+        (
+            "tpu",
+            {"attention_implementation": "pallas", "relative": "formless", "length": 2048},
+            "position.relative='formless' has a bias without factors",
+        ),
+    ],
+)
+def test_asking_for_what_cannot_run(platform, settings, message):
+    with pytest.raises(UserError, match=message):
+        chosen(platform, **settings)
+
+
+def kernels_of(config, platform, length):
+    """The names of the Pallas kernels in a forward pass on a mesh of that platform."""
+    device = AbstractDevice(device_kind="some", num_cores=None, platform=platform)
+    model, tokens = spread_model(config), random_tokens(length=length)
+    with use_abstract_mesh(AbstractMesh((1,), ("data",), abstract_device=device)):
+        program = str(jax.make_jaxpr(model.encode)(jnp.asarray(tokens)))
+    return {
+        name
+        for name in ("attention_forward", "long_attention_forward")
+        if f"name={name}" in program
+    }
+
+
+@pytest.mark.parametrize(
+    ("platform", "relative", "length", "kernels"),
+    [
+        ("tpu", "t5", 16, {"attention_forward"}),
+        ("tpu", "t5", 1200, {"long_attention_forward"}),
+        ("tpu", "formless", 16, {"attention_forward"}),
+        ("tpu", "formless", 1200, set()),
+        ("cpu", "t5", 16, set()),
+    ],
+)
+def test_what_the_log_says_is_what_runs(platform, relative, length, kernels):
+    config = small_config(hidden_size=64, num_heads=2, num_layers=1)
+    config = with_position(config, relative=relative, max_length=2048, untie_cls=False)
+    choice = attention_choice(config, platform, length)
+    assert kernels_of(config, platform, length) == kernels
+    assert (choice.implementation == "pallas") == bool(kernels)
+    assert choice.multi_block == (kernels == {"long_attention_forward"})
+
+
+@pytest.mark.parametrize("layer_loop", ["auto", "scan"])
+def test_a_model_refuses_what_cannot_run(layer_loop):
+    model = spread_model(small_config(attention_implementation="cudnn", layer_loop=layer_loop))
+    with pytest.raises(UserError, match="cuDNN is for GPUs, not for cpu"):
+        model.encode(random_tokens())
+
+
+def test_layers_are_unrolled_on_cpus_unless_asked_for():
+    assert unrolls_layers(small_config(), "cpu")
+    assert not unrolls_layers(small_config(), "tpu")
+    assert not unrolls_layers(small_config(layer_loop="scan"), "cpu")
+    assert unrolls_layers(small_config(layer_loop="unroll"), "tpu")

@@ -1,0 +1,378 @@
+"""The records of a study: written by each run, read again wherever shards left them.
+
+A finished run leaves `record.json`, and `matrices.npz` beside it if it was measured.
+"""
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.convergence import SpeedUp, speed_up
+from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_runs
+from tupe_jax.finetune.run import FREE as FREE_IN_FINETUNING
+from tupe_jax.finetune.tasks import FinetuneTask
+from tupe_jax.lab.nli_pairs import NliPair
+from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import atomic_file
+
+RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
+PROBES = "probes"
+
+FREE = (
+    *(f"pretrain.{name}" for name in FREE_IN_PRETRAINING if name != "eval."),
+    *(f"downstream.{name}" for name in FREE_IN_FINETUNING),
+    "downstream.data_dir",
+    "measure.probe_file",
+)
+"""Settings that may change when a study resumes: they say where data is, not what is computed."""
+
+Matrices = NDArray[np.float32]
+"""Position-only attention of every layer and head, [L, H, N, N]."""
+Curve = tuple[tuple[int, float], ...]
+"""(step, loss in nats), in the order of steps."""
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """The score of fine-tuning on a task, as a fraction: best and last evaluation."""
+
+    metric: str
+    best: float
+    last: float
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """Accuracy after a change of word order; the difference to before, with its 95 % interval."""
+
+    accuracy: float
+    delta: float
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """Share of minimal pairs whose grammatical sentence is likelier, with its 95 % interval."""
+
+    accuracy: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The results of one variant, seed and learning rate.
+
+    A tuning run, which serves to choose the learning rate, has only a loss curve.
+    """
+
+    variant: str
+    seed: int
+    learning_rate: float
+    settings: Mapping[str, Any]
+    """All settings that determine the run, by section: `pretrain`, `downstream`, `measure`."""
+    data: str
+    """Digest of the tokenizer and the token sequences; all runs of a table must share it."""
+    parameters: int
+    validation: Curve
+    diverged: bool = False
+    """The loss or a gradient was not finite: training ended early and nothing was measured."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """Every metric of attention among identical words, of the mean over layers and heads."""
+    by_head: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    """Every metric of every head, by layer, then head."""
+    kinds: tuple[tuple[str, ...], ...] = ()
+    """The kind of every head, by layer, then head."""
+    scores: Mapping[str, TaskScore] = field(default_factory=dict)
+    """By task."""
+    judged_on: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the evaluation examples: one for each task, and `probes` for the probe pairs."""
+    probes: Mapping[str, ProbeScore] = field(default_factory=dict)
+    """By probe, of the model that was fine-tuned on `measure.probe_task`."""
+    pairs: Mapping[str, PairScore] = field(default_factory=dict)
+    """By phenomenon; `all` covers all of them."""
+    matrices_LxHxNxN: Matrices | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.variant, self.seed, self.learning_rate)
+
+    @property
+    def of_heads(self) -> dict[str, float]:
+        """Every metric, computed per head and then averaged over all heads."""
+        return {name: float(np.mean(values)) for name, values in self.by_head.items()}
+
+    @property
+    def is_measured(self) -> bool:
+        """False for a tuning run and for a run that diverged."""
+        return bool(self.measures)
+
+    @property
+    def curve(self) -> Curve:
+        """`validation` for comparing steps: a diverged run has an infinite loss throughout."""
+        if self.diverged:
+            return tuple((step, math.inf) for step, _ in self.validation) or ((0, math.inf),)
+        return self.validation
+
+    @property
+    def final_loss(self) -> float:
+        """Validation loss in nats after the last step; infinite if the run diverged."""
+        return math.inf if self.diverged or not self.validation else self.validation[-1][1]
+
+
+def write_record(record: RunRecord, folder: Path) -> None:
+    """Write the matrices first, so that a record on disk is always complete."""
+    if record.matrices_LxHxNxN is not None:
+        with atomic_file(folder / MATRICES_FILE) as unfinished, unfinished.open("wb") as file:
+            np.savez_compressed(file, matrices_LxHxNxN=record.matrices_LxHxNxN)
+    values = {name: value for name, value in _as_dict(record).items() if name != _MATRICES}
+    with atomic_file(folder / RECORD_FILE) as unfinished:
+        unfinished.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+
+
+def read_record(folder: Path) -> RunRecord | None:
+    """The record of the run in a folder; None if the run is not finished."""
+    file = folder / RECORD_FILE
+    if not file.exists():
+        return None
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        return _from_json(values, _read_matrices(folder) if values["measures"] else None)
+    except (*_DAMAGE, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} is damaged ({error}); remove it to measure again") from error
+
+
+_MATRICES = "matrices_LxHxNxN"
+_DAMAGE = (BadZipFile, EOFError, zlib.error)
+"""Errors of an archive that was truncated or overwritten."""
+
+
+def _as_dict(record: RunRecord) -> dict[str, Any]:
+    values = asdict(record)
+    # JSON has no infinity.
+    values["validation"] = [(s, x if math.isfinite(x) else None) for s, x in record.validation]
+    return values
+
+
+def _from_json(values: Mapping[str, Any], matrices: Matrices | None) -> RunRecord:
+    parts = {
+        "validation": tuple(
+            (int(step), math.inf if loss is None else float(loss))
+            for step, loss in values["validation"]
+        ),
+        "by_head": {
+            name: tuple(tuple(map(float, layer)) for layer in layers)
+            for name, layers in values["by_head"].items()
+        },
+        "kinds": tuple(tuple(layer) for layer in values["kinds"]),
+        "scores": {name: TaskScore(**score) for name, score in values["scores"].items()},
+        "probes": {name: ProbeScore(**score) for name, score in values["probes"].items()},
+        "pairs": {name: PairScore(**score) for name, score in values["pairs"].items()},
+    }
+    return RunRecord(**{**values, **parts, _MATRICES: matrices})
+
+
+def _read_matrices(folder: Path) -> Matrices:
+    with np.load(folder / MATRICES_FILE) as file:
+        matrices: Matrices = file[_MATRICES]
+    return matrices
+
+
+def digests(tasks: Mapping[str, FinetuneTask], pairs: Sequence[NliPair]) -> dict[str, str]:
+    """The evaluation examples of a study, by task, and as `probes` the pairs of the probes."""
+    found = {
+        name: _digest(("train", map(repr, task.train)), *_texts(task.dev))
+        for name, task in tasks.items()
+    }
+    return {**found, PROBES: _digest((PROBES, map(_pair_text, pairs)))} if pairs else found
+
+
+def _texts(splits: Mapping[str, Sequence[Any]]) -> Iterable[tuple[str, Iterable[str]]]:
+    return ((name, map(repr, examples)) for name, examples in splits.items())
+
+
+def _pair_text(pair: NliPair) -> str:
+    """Records store digests of this text, so neither its words nor the name in it may change."""
+    return (
+        f"NliPair(premise={pair.premise!r}, hypothesis={pair.hypothesis!r}, "
+        f"label={pair.label!r}, swapped_hypothesis={pair.swapped_hypothesis!r})"
+    )
+
+
+def _digest(*splits: tuple[str, Iterable[str]]) -> str:
+    digest = hashlib.sha256()
+    for name, texts in splits:
+        digest.update(f"{name}\n".encode())
+        for text in texts:
+            digest.update(f"{text}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The finished runs of a study."""
+
+    config: AblationConfig
+    runs: Mapping[str, Mapping[int, RunRecord]]
+    """Finished runs by variant and seed, with the chosen learning rate."""
+    tuning: Mapping[str, Mapping[float, RunRecord]]
+    """Finished tuning runs by variant and learning rate."""
+    missing: tuple[Unit, ...]
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """All finished runs, then all finished tuning runs."""
+        return [
+            r for of in (self.runs, self.tuning) for found in of.values() for r in found.values()
+        ]
+
+    @property
+    def curves(self) -> dict[str, list[Curve]]:
+        """The curves of all seeds, by variant; variants without a curve are left out."""
+        found = {
+            name: [record.curve for _, record in sorted(runs.items()) if record.curve]
+            for name, runs in self.runs.items()
+        }
+        return {name: curves for name, curves in found.items() if curves}
+
+    @property
+    def first(self) -> str:
+        """The variant that the others are compared with."""
+        return self.config.variants[0].name
+
+    @property
+    def to_first(self) -> dict[str, SpeedUp]:
+        """How soon every other variant reaches the first one's final loss.
+
+        Empty if the first variant has no run here, as in the work directory of one shard.
+        """
+        curves = self.curves
+        if self.first not in curves:
+            return {}
+        others = (name for name in curves if name != self.first)
+        return {name: speed_up(curves[name], curves[self.first]) for name in others}
+
+
+class StudyRecords:
+    """The records in a work directory; a file is read again only when it has changed."""
+
+    def __init__(self, config: AblationConfig, workdir: Path) -> None:
+        self.config, self.workdir = config, workdir
+        self._read: dict[RunKey, tuple[tuple[int, int, int], RunRecord]] = {}
+
+    def read(self, key: RunKey) -> RunRecord | None:
+        """The record of a run of this study; None if the run is not finished."""
+        folder = self.workdir / key.folder
+        try:
+            stat = (folder / RECORD_FILE).stat()
+        except FileNotFoundError:
+            return None
+        version = stat.st_mtime_ns, stat.st_ino, stat.st_size
+        known = self._read.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        record = read_record(folder)
+        if record is not None:
+            self._check(record, key)
+            self._read[key] = version, record
+        return record
+
+    def _check(self, record: RunRecord, key: RunKey) -> None:
+        file = self.workdir / key.folder / RECORD_FILE
+        if record.key != key:
+            raise UserError(f"{file} belongs to {record.key}; move it back to {record.key.folder}")
+        try:
+            check_unchanged(record.settings, run_settings(self.config, key), FREE)
+        except UserError as error:
+            raise UserError(f"{file} does not match this study: {error}") from None
+
+    def key_of(self, unit: Unit) -> RunKey | None:
+        """The run of a unit; None while the variant's learning rate is not chosen."""
+        if unit.learning_rate is not None:
+            return RunKey(unit.variant, unit.seed, unit.learning_rate)
+        candidates = tuning_runs(self.config, unit.variant)
+        if not candidates:
+            return RunKey(unit.variant, unit.seed, self.config.learning_rates[0])
+        records = [record for key in candidates if (record := self.read(key)) is not None]
+        if len(records) < len(candidates):
+            return None
+        losses = {record.learning_rate: record.final_loss for record in records}
+        return RunKey(unit.variant, unit.seed, best_rate(losses))
+
+    def finished(self, unit: Unit) -> RunRecord | None:
+        """The record of a unit; None if there is work left."""
+        key = self.key_of(unit)
+        record = None if key is None else self.read(key)
+        if record is None or unit.is_tuning:
+            return record
+        return record if record.is_measured or record.diverged else None
+
+    def collect(self) -> StudyResults:
+        """All finished runs; raises for a record of other data or other evaluation examples."""
+        names = [variant.name for variant in self.config.variants]
+        runs: dict[str, dict[int, RunRecord]] = {name: {} for name in names}
+        tuning: dict[str, dict[float, RunRecord]] = {name: {} for name in names}
+        missing, found = [], []
+        for unit in plan(self.config):
+            record = self.finished(unit)
+            if record is None:
+                missing.append(unit)
+                continue
+            found.append(record)
+            if unit.is_tuning:
+                tuning[unit.variant][record.learning_rate] = record
+            else:
+                runs[unit.variant][unit.seed] = record
+        if found:
+            self.check_trained_on(found[0].data, self.workdir / found[0].key.folder, found)
+        if measured := [record for record in found if record.is_measured]:
+            first = self.workdir / measured[0].key.folder
+            self.check_evaluated_on(measured[0].judged_on, f"those of {first}", measured)
+        return StudyResults(self.config, runs, tuning, tuple(missing))
+
+    def check_trained_on(self, data: str, where: Path, records: Sequence[RunRecord]) -> None:
+        """Raise for a record whose training data is not the data at `where`, by digest."""
+        for record in records:
+            if record.data != data:
+                raise UserError(
+                    f"{self.workdir / record.key.folder} was trained on other text or with another "
+                    f"tokenizer than {where}; all copies of a work directory must read the same "
+                    "files"
+                )
+
+    def check_evaluated_on(
+        self, expected: Mapping[str, str], those: str, records: Sequence[RunRecord]
+    ) -> None:
+        """Raise for a measured record whose evaluation examples have other digests."""
+        for record in records:
+            if record.is_measured and record.judged_on != expected:
+                differing = dict(record.judged_on.items() ^ expected.items())
+                raise UserError(
+                    f"{self.workdir / record.key.folder} was evaluated on other examples of "
+                    f"{', '.join(sorted(differing))} than {those}; all copies of a work directory "
+                    "must read the same files"
+                )
+
+
+def run_settings(config: AblationConfig, key: RunKey) -> dict[str, Any]:
+    """All settings that determine a run."""
+    pretrain = run_config(config, config.variant(key.variant), key.seed, key.learning_rate)
+    return {
+        "pretrain": asdict(pretrain),
+        "downstream": asdict(config.downstream),
+        "measure": asdict(config.measure),
+    }
