@@ -1,4 +1,4 @@
-"""Loaded, exported, imported again: the same numbers all around, and a card that is true."""
+"""Exported and imported models have the same weights, and a correct model card."""
 
 import dataclasses
 import json
@@ -84,9 +84,7 @@ def assert_same_numbers(one, other):
     assert one.tokenizer.content == other.tokenizer.content
 
 
-def test_an_exported_model_gives_the_same_numbers_and_so_does_its_export(
-    workdir, exported, tmp_path
-):
+def test_an_export_and_its_export_have_the_same_weights(workdir, exported, tmp_path):
     assert {file.name for file in exported.iterdir()} == {
         "README.md",
         "config.json",
@@ -134,7 +132,7 @@ np.save({str(tmp_path / "logits.npy")!r}, logits(model.module, np.array({TOKENS.
     np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), here)
 
 
-def test_the_card_tells_data_steps_scores_and_the_command(workdir, exported):
+def test_the_card_lists_data_steps_scores_and_the_command(workdir, exported):
     card = (exported / "README.md").read_text()
     assert card.startswith("# small\n")
     for line in (
@@ -171,7 +169,7 @@ def test_a_config_of_another_version_has_no_command():
     assert pretraining_command({**config, "unheard": {"of": 1}}) is None
 
 
-def test_the_card_of_a_fine_tuned_model_tells_its_task_and_scores(vocabulary, tmp_path, capsys):
+def test_the_card_of_a_fine_tuned_model_lists_its_task_and_scores(vocabulary, tmp_path, capsys):
     trial = {"learning_rate": 0.1, "seed": 3, "epoch": 1.5, "scores": {"dev": {"accuracy": 0.75}}}
     metadata = ModelMetadata(
         heads={"cola": HeadMetadata(("bad", "good"), texts=1, length=20, trial=trial)}
@@ -212,7 +210,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_vocabulary_of_another_size_is_not_imported(released, tmp_path, capsys):
+def test_a_tokenizer_of_another_size_is_not_imported(released, tmp_path, capsys):
     other = tmp_path / "other.model"
     lines = [sentence.text for d in documents(0, 0, 100) for sentence in d.sentences]
     other.write_bytes(train_sentencepiece(lines, PIECES - 1))

@@ -1,4 +1,4 @@
-"""BERT-A goes to `transformers` and gives the same numbers there."""
+"""An exported BERT-A computes the same in `transformers`."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_transformers_reads_what_was_trained_here(tmp_path):
         np.testing.assert_allclose(ours, others, rtol=0, atol=1e-5 * abs(others).max())
 
 
-def test_our_own_vocabulary_goes_and_comes_back(tmp_path):
+def test_a_sentencepiece_model_is_exported_and_imported(tmp_path):
     words = "abcdefghijklmnopqrstuvwxyz"
     vocabulary = train_sentencepiece([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
     position = PositionConfig("added", "none", untie_cls=False, max_length=20)
@@ -54,7 +54,7 @@ def test_our_own_vocabulary_goes_and_comes_back(tmp_path):
     assert isinstance(theirs, transformers.BertForMaskedLM)
 
 
-def test_what_goes_comes_back():
+def test_exported_weights_are_imported_bit_for_bit():
     position = PositionConfig("added", "none", untie_cls=False, max_length=20)
     model = spread_model(small_config(position=position, pooler=True, segments=2))
     config, theirs = params_from_state_dict(*to_state_dict(model), sep_id=model.config.sep_id)
@@ -73,12 +73,12 @@ def test_what_goes_comes_back():
         (small_config("bert_a", share_layers=True), r"model\.share_layers=True should be False"),
     ],
 )
-def test_other_models_are_refused_by_what_is_other(config, words):
+def test_other_encodings_are_refused_by_the_setting(config, words):
     with pytest.raises(UserError, match=words):
         to_state_dict(spread_model(config))
 
 
-def test_a_tokenizer_that_bert_has_not_is_refused(tmp_path):
+def test_a_tokenizer_that_bert_does_not_support_is_refused(tmp_path):
     tokenizer = {"model": {"type": "BPE"}, "normalizer": None, "added_tokens": []}
     vocabulary = json.dumps({"special": {}, "tokenizer": tokenizer}).encode()
     with pytest.raises(UserError, match=r"with WordPiece and .*, this model with BPE"):

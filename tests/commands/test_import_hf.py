@@ -1,4 +1,4 @@
-"""`tupe import-hf`: a downloaded folder becomes a model folder, or is refused in one line."""
+"""`tupe import-hf` converts a downloaded folder, or refuses it in one line."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def downloaded(tmp_path_factory):
     return folder
 
 
-def test_a_folder_is_loaded_as_it_is_and_after_import(downloaded, tmp_path, capsys):
+def test_a_folder_is_loaded_directly_and_after_import(downloaded, tmp_path, capsys):
     assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
     said = capsys.readouterr().out
     assert "bert, 2 layers, 32 wide, 4 heads, 60 tokens" in said
@@ -85,7 +85,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)
-def test_what_public_files_have_beside_the_model_is_left_out_and_told(kind, monkeypatch):
+def test_other_arrays_of_public_files_are_left_out_and_listed(kind, monkeypatch):
     model = public.theirs(kind)
     prefix, (inner, heads) = f"{model.base_model_prefix}.", PUBLISHED[kind]
     beside = sorted([*(f"{prefix}{name}" for name in inner), *heads, *TASKS])
@@ -115,7 +115,7 @@ def test_the_pooler_of_public_files_is_used(kind, prefix):
     assert (params["pooler", "dense", "kernel"] == 1).all()
 
 
-def test_what_is_left_out_of_a_folder_that_is_used_as_it_is_is_told_in_a_line(downloaded, capsys):
+def test_loading_a_folder_lists_the_arrays_that_are_left_out(downloaded, capsys):
     load(downloaded)
     assert capsys.readouterr().err == (
         f"{downloaded}: left out cls.seq_relationship.bias, cls.seq_relationship.weight\n"
@@ -144,14 +144,14 @@ def test_an_array_that_does_not_fit_the_sizes_is_named(kind, changes, arrays, wo
 
 
 @pytest.mark.parametrize("bias", ["q_bias", "v_bias"])
-def test_a_bias_of_deberta_s_is_not_made_up(bias):
+def test_a_missing_bias_of_deberta_is_refused(bias):
     model = public.theirs("deberta")
     state = {n: a for n, a in public.arrays(model).items() if not n.endswith(bias)}
     with pytest.raises(UserError, match=rf"lacks encoder\.layer\.0\.attention\.self\.{bias}"):
         params_from_state_dict(model.config.to_dict(), state, sep_id=3)
 
 
-def test_word_vectors_may_stand_under_the_name_of_what_they_are_tied_to():
+def test_word_embeddings_may_have_the_name_of_the_tied_array():
     model = public.theirs("roberta")
     config, state = model.config.to_dict(), public.arrays(model)
     _, whole = params_from_state_dict(config, state, sep_id=3)
@@ -162,13 +162,13 @@ def test_word_vectors_may_stand_under_the_name_of_what_they_are_tied_to():
         np.testing.assert_array_equal(array, whole[path])
 
 
-def test_one_call_loads_either(downloaded, tmp_path):
+def test_load_reads_both_layouts(downloaded, tmp_path):
     assert cli.main(["import-hf", str(downloaded), str(tmp_path / "ours")]) == 0
     for folder in (downloaded, tmp_path / "ours"):
         assert tupe_jax.load(folder).tokenizer.encode("The boat") == [7, 8]
 
 
-def test_an_imported_bert_goes_back(downloaded, tmp_path, monkeypatch):
+def test_an_imported_bert_is_exported_again(downloaded, tmp_path, monkeypatch):
     out = tmp_path / "back"
     assert cli.main(["export", str(downloaded), str(out), "--format=hf"]) == 0
     assert sorted(file.name for file in out.iterdir()) == [
@@ -187,7 +187,7 @@ def test_an_imported_bert_goes_back(downloaded, tmp_path, monkeypatch):
     assert isinstance(card["model"], transformers.BertForMaskedLM)
 
 
-def test_a_cased_tokenizer_is_cased_there_and_back(downloaded, tmp_path):
+def test_a_cased_tokenizer_stays_cased(downloaded, tmp_path):
     cased, out = tmp_path / "cased", tmp_path / "back"
     shutil.copytree(downloaded, cased)
     pieces = ["[U]", *PIECES[1:], "The", "é", "x漢"]
@@ -231,7 +231,7 @@ def test_models_are_compared_side_by_side(downloaded, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_fine_tuned_on_inference_it_begins_where_it_is_and_is_probed(downloaded, tmp_path):
+def test_an_imported_model_is_fine_tuned_on_nli_and_probed(downloaded, tmp_path):
     command = (
         f"tupe finetune --checkpoint={downloaded.name} --task=builtin_nli --train_examples=6 "
         "--dev_examples=6 --learning_rates=1e-09 --seeds=3 --config=finetune "
@@ -251,7 +251,7 @@ def test_fine_tuned_on_inference_it_begins_where_it_is_and_is_probed(downloaded,
     assert {"Shuffle-3", "Random"} <= {result.name for result in probes.results}
 
 
-def test_without_the_library_it_says_what_to_install(downloaded, monkeypatch):
+def test_without_the_tokenizers_library_the_extra_is_named(downloaded, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UserError, match=r"pip install 'tupe_jax\[hugging-face\]'"):
         load(downloaded)
@@ -266,13 +266,13 @@ def test_masks_are_filled_by_an_imported_model(downloaded):
     assert guesses == {("a", True), ("b", False), ("the", True), ("boat", True)}
 
 
-def test_a_piece_of_a_word_is_one_even_where_no_word_is_before_it(downloaded):
+def test_a_continuation_is_marked_even_at_the_start_of_a_text(downloaded):
     pretrained = load(downloaded)
     (filled,) = fill_masks(pretrained.module, pretrained.tokenizer, ["[MASK] boat"], top_k=9)
     assert {str(g).split()[0] for g in filled.guesses[0]} == {"a", "##b", "the", "boat"}
 
 
-def test_a_text_of_special_pieces_has_no_words(downloaded):
+def test_a_text_of_special_tokens_is_refused(downloaded):
     """Nothing to take the mean of."""
     model = tupe_jax.load(downloaded)
     for text in ("[SEP]", "[CLS] [PAD][SEP]"):
@@ -280,7 +280,7 @@ def test_a_text_of_special_pieces_has_no_words(downloaded):
             model.encode(text)
 
 
-def test_byte_level_guesses_are_words_as_they_are_written(tmp_path):
+def test_byte_level_guesses_have_no_leading_space(tmp_path):
     byte_level_bpe(tmp_path, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     vocabulary = read_tokenizer(tmp_path, "roberta", 400)
     special = vocabulary.special
@@ -299,13 +299,13 @@ def test_byte_level_guesses_are_words_as_they_are_written(tmp_path):
     assert not filled.filled.startswith(" ")
 
 
-def test_a_vocabulary_is_searched_once_for_its_ordinary_pieces(downloaded):
+def test_ordinary_ids_are_computed_once(downloaded):
     """It takes a sixth of a second for 50,000, and each [MASK] asks."""
     tokenizer = load(downloaded).tokenizer
     assert tokenizer.ordinary_ids is tokenizer.ordinary_ids
 
 
-def test_names_of_before_2019_are_understood():
+def test_array_names_from_before_2019_are_read():
     model = public.theirs("bert")
     state = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
@@ -337,7 +337,7 @@ def test_names_of_before_2019_are_understood():
         ({"pad_token_id": 0}, r"pads with token 0, but \[PAD\] is token 1"),
     ],
 )
-def test_what_cannot_be_followed_is_named(downloaded, tmp_path, changes, words):
+def test_unsupported_settings_are_named(downloaded, tmp_path, changes, words):
     shutil.copytree(downloaded, tmp_path / "odd")
     config = json.loads((downloaded / "config.json").read_text())
     (tmp_path / "odd/config.json").write_text(json.dumps({**config, **changes}))
@@ -354,18 +354,14 @@ def test_what_cannot_be_followed_is_named(downloaded, tmp_path, changes, words):
         ("model.safetensors.index.json", {"weight_map": {"a": 1}}, "index.json has no weight_map"),
     ],
 )
-def test_files_beside_it_that_hold_something_else_are_named(
-    downloaded, tmp_path, file, content, words
-):
+def test_other_malformed_files_are_named(downloaded, tmp_path, file, content, words):
     shutil.copytree(downloaded, tmp_path / "odd")
     (tmp_path / "odd" / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=words):
         load(tmp_path / "odd")
 
 
-def test_what_is_no_model_of_theirs_is_said_before_anything_is_written(
-    downloaded, tmp_path, capsys
-):
+def test_a_folder_without_a_public_model_is_refused_before_writing(downloaded, tmp_path, capsys):
     def told(folder):
         out = tmp_path / "never"
         assert cli.main(["import-hf", str(folder), str(out)]) == cli.USER_ERROR_EXIT_CODE
@@ -387,7 +383,7 @@ def test_what_is_no_model_of_theirs_is_said_before_anything_is_written(
     assert "pads with token 0, but [PAD] is token 1" in told(tmp_path / "other_pad")
 
 
-def test_arrays_that_are_not_ours_are_named(downloaded, tmp_path):
+def test_wrong_arrays_and_missing_files_are_named(downloaded, tmp_path):
     shutil.copytree(downloaded, tmp_path / "odd")
     weights = tmp_path / "odd/model.safetensors"
     arrays = safetensors.numpy.load_file(weights)

@@ -88,10 +88,10 @@ def test_the_kept_model_is_that_of_the_best_evaluation(finished, task):
 def test_the_kept_model_knows_what_it_was_trained_for(finished, task):
     workdir, results = finished
     for result in results:
-        facts = load(workdir / result.trial.name).metadata.heads[task.name]
-        assert (facts.classes, facts.texts, facts.length) == (task.classes, 1, CONFIG.length)
-        assert facts.trial["learning_rate"] == result.trial.learning_rate
-        assert facts.trial["scores"] == result.best.scores
+        head = load(workdir / result.trial.name).metadata.heads[task.name]
+        assert (head.classes, head.texts, head.length) == (task.classes, 1, CONFIG.length)
+        assert head.trial["learning_rate"] == result.trial.learning_rate
+        assert head.trial["scores"] == result.best.scores
 
 
 def test_finished_trials_are_not_repeated(finished, model_folder, task):

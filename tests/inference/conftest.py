@@ -1,4 +1,4 @@
-"""What these tests share: a small model that has learned a small language."""
+"""A small model, trained on a small language."""
 
 import pytest
 

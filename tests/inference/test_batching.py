@@ -1,4 +1,4 @@
-"""Batches of few shapes, which do not change what a row gives."""
+"""Batches have few shapes."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tupe_jax.inference.batching import batches
 @pytest.mark.parametrize(
     ("encoding", "lengths"), [("alibi", [16, 64, 128]), ("attenuated", [70, 140])]
 )
-def test_rows_have_few_lengths_or_one_where_padding_changes_numbers(encoding, lengths):
+def test_sequences_are_padded_to_few_lengths_or_to_one_where_padding_matters(encoding, lengths):
     """Attenuated weights are divided by a sum over the whole row, padding included."""
     config = with_position(small_config(encoding), max_length=70)
     rows = [np.full(length, 7, np.int32) for length in (5, 16, 60, 71)]

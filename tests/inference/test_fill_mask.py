@@ -1,4 +1,4 @@
-"""Filling masks: the sentence is encoded as in training, and guesses are the model's."""
+"""Filling masks: texts are encoded as in training, and guesses come from the model."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def model(vocabulary):
         ("the [MASK]", "mat"),
     ],
 )
-def test_all_but_the_mask_is_encoded_as_if_the_word_were_there(vocabulary, masked, word):
+def test_the_text_around_a_mask_is_encoded_as_around_a_word(vocabulary, masked, word):
     before, after = masked.split("[MASK]")
     with_word = vocabulary.encode(before + word + after)
     ids = encode_masked(vocabulary, masked)
@@ -53,7 +53,7 @@ def test_all_but_the_mask_is_encoded_as_if_the_word_were_there(vocabulary, maske
     assert ids[place + 1 :] == with_word[place + pieces_of_word :]
 
 
-def test_guesses_are_those_of_the_model(model, vocabulary):
+def test_guesses_are_the_most_likely_tokens_of_the_model(model, vocabulary):
     text = "the [MASK] sat on [MASK] mat."
     (filled,) = fill_masks(model, vocabulary, [text], top_k=3)
     ids = np.array([[CLS_ID, *encode_masked(vocabulary, text), SEP_ID]])
@@ -73,7 +73,7 @@ def test_guesses_are_those_of_the_model(model, vocabulary):
         )
 
 
-def test_sentences_do_not_disturb_each_other(model, vocabulary):
+def test_results_do_not_depend_on_the_other_texts(model, vocabulary):
     short, long = "[MASK] ran.", "the dog and the [MASK] ran to [MASK] cat."
     together = fill_masks(model, vocabulary, [short, long], top_k=2)
     assert [len(filled.guesses) for filled in together] == [1, 2]
@@ -86,7 +86,7 @@ def test_sentences_do_not_disturb_each_other(model, vocabulary):
             )
 
 
-def test_all_ordinary_pieces_together_are_certain(model, vocabulary):
+def test_probabilities_of_all_ordinary_tokens_sum_to_one(model, vocabulary):
     (filled,) = fill_masks(model, vocabulary, ["the [MASK]"], top_k=10_000)
     (guesses,) = filled.guesses
     assert len(guesses) == vocabulary.size - len(SPECIAL_TOKENS)
@@ -97,22 +97,22 @@ def test_a_sentence_as_long_as_the_position_table_fits(model, vocabulary):
     text = "the " * 17 + "[MASK]"
     assert len(encode_masked(vocabulary, text)) + 2 == model.config.position.max_length
     assert len(fill_masks(model, vocabulary, [text])) == 1
-    with pytest.raises(UserError, match=r"'the the .*\.\.\.' of 21 tokens is longer .*=20"):
+    with pytest.raises(UserError, match=r"'the the .*\.\.\.' has 21 tokens.*max_length=20"):
         fill_masks(model, vocabulary, ["the " + text])
 
 
-def test_wrong_input_is_told(model, vocabulary):
+def test_wrong_input_is_a_user_error(model, vocabulary):
     assert fill_masks(model, vocabulary, []) == []
     with pytest.raises(UserError, match=r"the text 'the cat' has no \[MASK\]"):
         fill_masks(model, vocabulary, ["the cat"])
     with pytest.raises(UserError, match="top_k=0"):
         fill_masks(model, vocabulary, ["the [MASK]"], top_k=0)
     smaller = spread_model(dataclasses.replace(model.config, vocab_size=vocabulary.size - 1))
-    with pytest.raises(UserError, match=f"{vocabulary.size} pieces but the model"):
+    with pytest.raises(UserError, match=f"{vocabulary.size} tokens.* the model"):
         fill_masks(smaller, vocabulary, ["the [MASK]"])
 
 
-def test_a_filled_text_has_the_best_pieces_as_they_are_written(model, vocabulary):
+def test_a_filled_text_contains_the_best_tokens(model, vocabulary):
     text = "The [MASK] [MASK] on"
     (filled,) = fill_masks(model, vocabulary, [text], top_k=2)
     first, second = (mask[0].id for mask in filled.guesses)

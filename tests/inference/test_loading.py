@@ -1,4 +1,4 @@
-"""A trained model is found wherever one is kept; what does not fit is refused in one line."""
+"""Models are loaded from every kind of path; anything else is a one-line error."""
 
 import dataclasses
 import json
@@ -38,14 +38,14 @@ def assert_same(loaded, model):
         np.testing.assert_array_equal(theirs[path], ours[path])
 
 
-def test_a_model_folder_with_its_head_and_vocabulary(model, vocabulary, tmp_path):
+def test_a_model_folder_with_a_head_and_a_tokenizer(model, vocabulary, tmp_path):
     loaded = load(saved(model, tmp_path / "m", vocabulary))
     assert_same(loaded, model)
     assert loaded.classification_heads == {"cola": 2}
     assert loaded.tokenizer.encode("the boat") == vocabulary.encode("the boat")
 
 
-def test_a_folder_without_vocabulary_needs_one_to_read(model, vocabulary, tmp_path):
+def test_a_folder_without_a_tokenizer_needs_one_for_texts(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m")
     bare = load(folder)
     assert_same(bare, model)
@@ -54,13 +54,13 @@ def test_a_folder_without_vocabulary_needs_one_to_read(model, vocabulary, tmp_pa
     assert_same(load(folder, vocabulary.path), model)
 
 
-def test_a_vocabulary_beside_its_own_is_refused(model, vocabulary, tmp_path):
+def test_a_second_tokenizer_is_refused(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m", vocabulary)
     with pytest.raises(UserError, match="has its own vocabulary"):
         load(folder, vocabulary.path)
 
 
-def test_another_vocabulary_is_refused(vocabulary, tmp_path):
+def test_a_tokenizer_of_another_size_is_refused(vocabulary, tmp_path):
     larger = spread_model(dataclasses.replace(tuning.MODEL, vocab_size=301))
     with pytest.raises(UserError, match="300 tokens, but the model has 301"):
         load(saved(larger, tmp_path / "m", vocabulary))
@@ -72,7 +72,7 @@ def test_a_model_that_pads_with_another_token_is_refused(vocabulary, tmp_path):
         load(saved(other, tmp_path / "m", vocabulary))
 
 
-def test_the_only_trial_of_a_fine_tuning_is_found_and_of_several_one_is_to_be_named(
+def test_the_only_trial_of_a_fine_tuning_run_is_found_but_several_are_refused(
     model, vocabulary, tmp_path
 ):
     folder = saved(model, tmp_path / "lr0.1-seed0" / "model", vocabulary)
@@ -96,7 +96,7 @@ def test_the_only_trial_of_a_fine_tuning_is_found_and_of_several_one_is_to_be_na
         ("released/model.safetensors", "model.safetensors is a file; give the folder it is in"),
     ],
 )
-def test_where_no_model_is(name, words, tmp_path):
+def test_paths_without_a_model_are_refused(name, words, tmp_path):
     (tmp_path / "released").mkdir()
     (tmp_path / "released/checkpoint.pt").touch()
     if name.endswith(".safetensors"):
@@ -105,7 +105,7 @@ def test_where_no_model_is(name, words, tmp_path):
         load(tmp_path / name)
 
 
-def test_an_empty_path_is_not_this_folder():
+def test_an_empty_path_is_refused():
     with pytest.raises(UserError, match="an empty path"):
         load("")
 

@@ -1,4 +1,4 @@
-"""`tupe_jax.load`: what a user of a notebook asks a model, and what is told when that is wrong."""
+"""The methods of a loaded model, and their errors."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_a_grammatical_word_comes_first_where_no_single_word_would_do(model):
     assert best_of_one_word <= 2
 
 
-def test_the_good_sentence_of_a_minimal_pair_is_likelier(model):
+def test_the_good_sentence_of_a_minimal_pair_has_the_higher_score(model):
     good = [f"the old {n} {v}s the horse." for n, v in zip(NOUNS, VERBS * 2, strict=True)]
     bad = [text.replace("s the horse", " the horse") for text in good]
     assert not set(good) & set(bad)
@@ -78,7 +78,7 @@ def test_every_mask_of_a_text_is_filled(model):
     assert filled.filled == f"two {first} {second} the horse."
 
 
-def test_what_the_vocabulary_does_not_know_is_shown_as_unknown(model):
+def test_unknown_characters_are_shown_as_unk(model):
     assert "[UNK]" in model.fill_mask("the \u6f22 [MASK] quiet.").filled
 
 
@@ -98,13 +98,13 @@ def test_no_texts_give_no_results(model):
         ),
         (lambda m: m.fill_mask("the [MASK]", top_k="5"), "top_k='5' should be a whole number, not"),
         (lambda m: m.fill_mask("the [MASK]", top_k=None), "top_k=None should be a whole number"),
-        (lambda m: m.score("the [MASK] sees"), r"has a \[MASK\]; `fill_mask` guesses it"),
+        (lambda m: m.score("the [MASK] sees"), r"has a \[MASK\].*`fill_mask`"),
         (lambda m: m.encode(["the", "[MASK]"]), r"\(number 2 of 2\) has a \[MASK\]"),
         (lambda m: m.encode(b"the dog"), "a text or a list of texts, not bytes"),
         (lambda m: m.encode(np.array("the dog")), "a text or a list .* not ndarray"),
         (lambda m: m.encode("the dog", pooling=None), "unknown pooling None; known: cls, mean"),
         (lambda m: m.position_bias("8"), "length='8' should be a whole number, not str"),
-        (lambda m: m.fill_mask("the dog " * 20 + "[MASK]"), r"of 43 tokens is longer than .*=32"),
+        (lambda m: m.fill_mask("the dog " * 20 + "[MASK]"), r"43 tokens.*max_length=32"),
         (lambda m: m.fill_mask(3), "a text or a list of texts, not int"),
         (lambda m: m.encode(["the dog", None]), "not NoneType"),
         (lambda m: m.encode("the dog", pooling="max"), "unknown pooling 'max'.*cls, mean"),
@@ -115,7 +115,7 @@ def test_no_texts_give_no_results(model):
         (lambda m: m.predict("the dog"), "was not fine-tuned on any task"),
     ],
 )
-def test_what_cannot_be_answered_is_told_in_a_line(model, ask, words):
+def test_wrong_calls_are_one_line_errors(model, ask, words):
     with pytest.raises(UserError, match=words) as error:
         ask(model)
     assert "\n" not in str(error.value)
@@ -125,7 +125,7 @@ def test_what_cannot_be_answered_is_told_in_a_line(model, ask, words):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_a_vector_is_that_of_its_text_whatever_is_beside_it(model, pooling):
+def test_a_vector_does_not_depend_on_the_other_texts(model, pooling):
     vectors = model.encode(TEXTS, pooling=pooling)
     assert vectors.shape == (3, model.config.hidden_size)
     for text, vector in zip(TEXTS, vectors, strict=True):
@@ -173,24 +173,24 @@ def test_the_position_bias_is_the_one_that_attention_adds(model):
     np.testing.assert_allclose(bias[0], position_bias(model.module, 8), rtol=1e-4, atol=1e-5)
 
 
-def test_results_are_the_users_own(model):
+def test_results_are_writable(model):
     """To centre, scale or blank out in a notebook."""
     for array in (model.position_bias(8), model.encode(TEXTS), model.score(TEXTS)):
         array -= array.mean(-1, keepdims=True)
 
 
-def test_layers_with_biases_of_their_own_show_them(model_folder):
+def test_layers_with_separate_biases_have_separate_results(model_folder):
     bias = other_model(model_folder, "attenuated_layer_head").position_bias(6)
     assert bias.shape == (2, 4, 6, 6)
     assert not np.allclose(bias[0], bias[1])
 
 
-def test_an_encoding_without_bias_says_so(model_folder):
+def test_an_encoding_without_a_bias_is_a_user_error(model_folder):
     with pytest.raises(UserError, match="bert_a has no position bias; `tupe analyze`"):
         other_model(model_folder, "bert_a").position_bias()
 
 
-def test_a_model_without_vocabulary_can_be_looked_at(model, tmp_path):
+def test_a_model_without_a_tokenizer_has_a_position_bias(model, tmp_path):
     save_folder(model.module, tmp_path / "m")
     bare = tupe_jax.load(tmp_path / "m")
     np.testing.assert_array_equal(bare.position_bias(8), model.position_bias(8))
@@ -200,12 +200,23 @@ def test_a_model_without_vocabulary_can_be_looked_at(model, tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_it_says_what_it_is(model, model_folder):
+def test_repr_describes_the_model(model, model_folder):
     assert repr(model) == (
         f"tupe_r from {model_folder}, step {STEPS}\n"
         "  1 layer, 32 wide, 4 heads\n"
         f"  180 tokens, texts of up to 32 tokens (pre-trained on sequences of {LENGTH})"
     )
+
+
+def test_the_weights_are_the_same_in_host_memory_and_in_the_module(model_folder):
+    loaded = tupe_jax.load(model_folder)
+    before, fingerprint = loaded.params, loaded.fingerprint
+    assert loaded.module is loaded.module
+    assert loaded.params is not before  # the module holds them now
+    assert loaded.fingerprint == fingerprint
+    for path, array in loaded.params.items():
+        np.testing.assert_array_equal(array, before[path])
+    assert loaded.float32_module().config.dtype == "float32"
 
 
 # ----------------------------------------------------------------------------------- predict
@@ -232,7 +243,7 @@ def outputs(model, ids, length, head):
     return np.asarray(classify(model.module, row, head))[0]
 
 
-def test_a_class_has_its_name_and_all_probabilities(tuned):
+def test_an_answer_has_a_label_and_all_probabilities(tuned):
     answers = tuned.predict(TEXTS, head="kind")
     for text, answer in zip(TEXTS, answers, strict=True):
         ids = [CLS_ID, *tuned.tokenizer.encode(text), SEP_ID]
@@ -247,7 +258,7 @@ def test_a_class_has_its_name_and_all_probabilities(tuned):
     assert repr(alone) == f"{alone.label} {max(alone.probabilities.values()):.0%}"
 
 
-def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
+def test_a_pair_is_truncated_as_in_fine_tuning_and_scored(tuned):
     score = tuned.predict((TEXTS[1], TEXTS[1]), head="near")
     pieces = tuned.tokenizer.encode(TEXTS[1])
     assert 2 * len(pieces) > 10
@@ -273,7 +284,7 @@ def test_a_pair_gets_its_score_and_is_cut_as_in_training(tuned):
         ("the [MASK]", "kind", r"'the \[MASK\]' has a \[MASK\]"),
     ],
 )
-def test_wrong_questions_to_a_head_are_told(tuned, texts, head, words):
+def test_wrong_inputs_of_a_head_are_user_errors(tuned, texts, head, words):
     with pytest.raises(UserError, match=words):
         tuned.predict(texts, head)
 

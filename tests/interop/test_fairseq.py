@@ -190,7 +190,7 @@ def test_an_npz_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_a_vocabulary_positions_are_seen_and_weights_go_on(tmp_path, capsys):
+def test_without_a_tokenizer_a_model_is_analysed_and_exported(tmp_path, capsys):
     out, looks, back = (tmp_path / name for name in ("out", "looks", "back"))
     assert cli.main(["import-fairseq", str(GOLDEN / "tupe_r.npz"), str(out)]) == 0
     card = (out / "README.md").read_text()
@@ -231,7 +231,7 @@ def renamed_scalars(path, module):
 
 @pytest.mark.parametrize("number", [np.float64(0.875), np.float32(0.875), np.int64(3)])
 @pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
-def test_scores_that_are_numpy_numbers_are_read(tmp_path, number, module):
+def test_scores_that_are_numpy_scalars_are_read(tmp_path, number, module):
     """Pearson's correlation is such a number; the module's name is NumPy 1's or NumPy 2's."""
     path = torch_checkpoint(tmp_path / "c.pt", {"val_loss": number, "best": number})
     renamed_scalars(path, module)
@@ -256,9 +256,9 @@ def test_wrong_use_of_the_command_is_one_line(tmp_path, capsys):
     assert "has no state dict" in user_error(capsys, tmp_path / "list.pt", out)
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(path.read_bytes()[:1000])
-    assert "damaged.pt is not a PyTorch checkpoint" in user_error(capsys, damaged, out)
+    assert "damaged.pt is not a readable" in user_error(capsys, damaged, out)
     damaged.write_bytes(b"not a checkpoint")
-    assert "it is damaged, or no PyTorch file" in user_error(capsys, damaged, out)
+    assert "is damaged, or not a PyTorch file" in user_error(capsys, damaged, out)
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(b"not a zip file")
     assert "damaged.npz is not a readable .npz" in user_error(capsys, damaged, out)

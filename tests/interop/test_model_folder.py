@@ -1,4 +1,4 @@
-"""A model folder holds the model exactly, and says so when it does not."""
+"""A model folder keeps the model bit for bit; a damaged one is refused."""
 
 import json
 
@@ -90,7 +90,7 @@ def test_half_precision_is_read_as_float32_of_the_same_values(saved, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32])
-def test_arrays_that_are_no_floats_of_at_most_32_bits_are_refused_by_name(saved, dtype):
+def test_arrays_of_other_types_are_refused_by_name(saved, dtype):
     name = "masked_word_head.bias"
     change_weights(saved, lambda a: a.update({name: a[name].astype(dtype)}))
     with pytest.raises(UserError) as error:

@@ -95,7 +95,7 @@ def our_batch(tokenizer, texts):
     return np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
 
 
-def test_the_official_loader_finds_all_that_it_looks_up(exported):
+def test_the_checkpoint_has_all_that_the_official_loader_reads(exported):
     model, folder = exported
     content = content_of(folder / "checkpoint.pt")
     last = content["optimizer_history"][-1]

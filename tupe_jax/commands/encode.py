@@ -1,11 +1,11 @@
-"""Compute a vector for each text.
+"""Compute sentence vectors.
 
   tupe encode runs/quickstart --file=sentences.txt --out=vectors.npy
   tupe encode runs/quickstart "a text" "another" > vectors.jsonl
 
 With --out, writes an array [texts, size] for numpy.load; otherwise prints one JSON object per line,
-{"text", "vector"}. A vector is the mean of the last hidden states over the tokens of the text. With
---pooling=cls it is the hidden state of [CLS], which only fine-tuning trains.
+{"text", "vector"}. A vector is the mean of the last hidden states of the text's tokens, or with
+--pooling=cls the last hidden state of [CLS], which only fine-tuning trains.
 """
 
 import argparse
@@ -25,11 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
     if arguments.out and arguments.out.suffix != ".npy":
-        raise UserError(f"--out={arguments.out} must end in .npy; JSON lines go to standard output")
+        raise UserError(
+            f"--out={arguments.out} must end in .npy; without --out, JSON lines are printed"
+        )
     if arguments.out and arguments.out.is_dir():
-        raise UserError(f"{arguments.out} is a folder; --out must be the .npy file to write")
+        raise UserError(f"--out={arguments.out} is a folder; give the .npy file to write")
     if arguments.out and not arguments.out.parent.is_dir():
-        raise UserError(f"{arguments.out.parent}: no such folder to write the vectors to")
+        raise UserError(f"--out={arguments.out}: no such folder {arguments.out.parent}")
 
     import numpy as np
 

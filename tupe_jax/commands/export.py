@@ -1,30 +1,32 @@
-"""Write a model for use elsewhere, into a new folder.
+"""Export a model to a new folder.
 
   tupe export runs/quickstart quickstart                   safetensors, JSON and the vocabulary
   tupe export runs/tupe_r released --format=fairseq
 
-The first is read by every command and by tupe_jax.load, without Orbax or TensorFlow. --format=
-fairseq writes checkpoint.pt and dict.txt for the official TUPE code (TUPE-A and TUPE-R only; needs
-the extra `torch`). checkpoint.pt has the official names, layouts and token ids: <s>, <pad>, </s>,
-<unk>, <file>, <email>, <url>, the lines of dict.txt, <mask>. Our models have no <file>, <email> and
-<url>; the added ones read as [UNK] and are never predicted. The official code loads the model by
+Every command and tupe_jax.load read the default format, without Orbax or TensorFlow.
+--format=fairseq writes checkpoint.pt and dict.txt for the official TUPE code (TUPE-A and TUPE-R
+only; needs the extra `torch`). checkpoint.pt has the official names, layouts and token ids: <s>,
+<pad>, </s>, <unk>, <file>, <email>, <url>, the lines of dict.txt, <mask>. Our models have no
+<file>, <email> and <url>; they are added, read as [UNK] and never predicted. The official code
+loads the model with
 
   checkpoint_utils.load_model_ensemble(["released/checkpoint.pt"], {"data": "released"})
 
-The vocabulary is written beside it. This brings the model back bit for bit, with our token ids:
+The vocabulary is written to the same folder. This imports the model again, bit for bit, with our
+token ids:
 
   tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model
 
-A model without a vocabulary is exported with the token ids it has, if it pads with token 1 as the
-official models do.
+A model without a vocabulary keeps its token ids. It must pad with token 1, as the official models
+do.
 
---format=hf writes BERT-A, and no other, for BertForMaskedLM and BertModel of Hugging Face's
-transformers. An imported tokenizer goes with it. Our own vocabulary lies beside it as it is, where
-transformers makes nothing of it; tupe_jax.load reads the folder with either.
+--format=hf writes BERT-A, and no other encoding, for BertForMaskedLM and BertModel of Hugging
+Face's transformers. An imported tokenizer is written in their format. A SentencePiece vocabulary is
+copied; only tupe_jax.load reads it.
 
-Every way the arrays keep every bit. What a fine-tuned head answers (its classes, the scale of its
-scores, its longest row) is kept only by the first: hf takes no heads, and fairseq says what is
-lost. A model card, README.md, tells settings, data, steps, scores and the command that trained it.
+All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
+heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A
+model card, README.md, lists settings, data, steps, scores and the training command.
 """
 
 import argparse
@@ -37,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=["folder", "fairseq", "hf"], default="folder", help="default: folder"
     )
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+    parser.add_argument(
+        "--vocabulary",
+        type=Path,
+        help="for a model folder without one",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

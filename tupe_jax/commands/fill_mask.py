@@ -1,13 +1,11 @@
-"""Predict the tokens at [MASK].
+"""Predict the tokens for [MASK].
 
   tupe fill-mask runs/quickstart "the farmer [MASK] the old house."
   tupe fill-mask runs/quickstart --file=sentences.txt --top_k=10 --json
   echo "she [MASK] to [MASK]." | tupe fill-mask runs/quickstart
 
-Each [MASK] stands for one token. All masks of a text are predicted at once, independently of each
-other. A token that continues a word is shown as ##ing.
-
-In Python: tupe_jax.load(...).fill_mask(...).
+Each [MASK] stands for one token and is predicted independently of the others. A token that
+continues the previous word is shown as ##ing. In Python: tupe_jax.load(...).fill_mask(...).
 """
 
 import argparse
@@ -19,7 +17,7 @@ from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_and_texts(parser)
-    parser.add_argument("--top_k", type=int, default=5, help="predictions per [MASK] (default: 5)")
+    parser.add_argument("--top_k", type=int, default=5, help="tokens for each mask (default: 5)")
     parser.add_argument("--json", action="store_true", help="one JSON object per text")
 
 

@@ -1,15 +1,15 @@
-"""Turn a released TUPE checkpoint into a model folder (safetensors + JSON).
+"""Convert a released TUPE checkpoint to a model folder (safetensors and JSON).
 
   tupe import-fairseq checkpoint_best.pt tupe_r_base/
   tupe import-fairseq exported/checkpoint.pt tupe_r/ --vocabulary=exported/vocabulary.model
 
-The number of heads is read from the checkpoint if it is there; a bare state dict needs --num_heads.
+The number of attention heads is read from the checkpoint; a bare state dict needs --num_heads.
 
---vocabulary is for models that were trained or exported here. It also turns the official token ids
-of `tupe export --format=fairseq`, which the official code keeps when it trains further, into ours;
-without it the model keeps the official ids. The official models read pieces of the Moses tokenizer
-and fastBPE, which are not here: imported, they can be looked at (`tupe analyze`, position_bias()
-and module of tupe_jax.load) and exported, but they read no texts.
+--vocabulary is for models that were trained or exported here. With it, the official token ids of
+`tupe export --format=fairseq` are converted to ours; without it the model keeps the official ids.
+The official models use the Moses tokenizer and fastBPE, which are not included: imported, they can
+be analysed (`tupe analyze`, position_bias() and module of tupe_jax.load) and exported, but they
+read no texts.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from tupe_jax.utils.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, help="a .pt file (needs PyTorch) or an .npz file")
     parser.add_argument("out", type=Path, help="the folder to write; must not exist")
-    parser.add_argument("--num_heads", type=int, help="attention heads, if the file does not say")
+    parser.add_argument("--num_heads", type=int, help="attention heads, if not in the file")
     parser.add_argument("--pad_id", type=int, help="the padding token (default: 1)")
     parser.add_argument(
-        "--pre_layer_norm", action="store_true", default=None, help="if the file does not say"
+        "--pre_layer_norm", action="store_true", default=None, help="if not in the file"
     )
-    parser.add_argument("--vocabulary", type=Path, help="the model's, a SentencePiece file")
+    parser.add_argument("--vocabulary", type=Path, help="the SentencePiece file of the model")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -1,14 +1,14 @@
-"""Turn a public encoder in Hugging Face's layout into a model folder with its vocabulary.
+"""Convert a public encoder in Hugging Face's layout to a model folder.
 
   tupe import-hf bert-base-uncased/ bert/
 
 The folder has config.json, the weights (model.safetensors, or pytorch_model.bin, which needs
 PyTorch) and the tokenizer's files; nothing is downloaded. Model types: bert (also StructBERT and
-MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (version 3; the convolution that
-version 2 has is refused) and xlnet.
+MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (version 3; the convolution of
+version 2 is not supported) and xlnet.
 
-What this makes can be used, analysed and fine-tuned like our own models. So can the downloaded
-folder itself; either way it is said which arrays were left out, such as heads of other objectives.
+The result can be used, analysed and fine-tuned like a model that was trained here. So can the
+downloaded folder itself. Arrays that are left out, such as heads of other objectives, are listed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a downloaded model")
+    parser.add_argument("folder", type=Path, help="the downloaded model")
     parser.add_argument("out", type=Path, help="the folder to write; must not exist")
 
 

@@ -1,10 +1,10 @@
-"""Classify or score texts, or pairs of texts, with a fine-tuned model.
+"""Classify texts or pairs of texts with a fine-tuned model.
 
   tupe predict runs/finetune-builtin_sst "the farmer enjoyed the long day."
   tupe predict runs/finetune-builtin_nli --file=pairs.tsv --json
 
-A pair is two texts separated by a tab. Prints the likeliest class with its probability, or the
-score, then a tab and the text.
+A pair is two texts with a tab between them. Prints the most likely class with its probability, or
+the score, then a tab and the text.
 """
 
 import argparse
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_and_texts(parser)
-    parser.add_argument("--head", help="the task, if the model was trained on several")
+    parser.add_argument("--head", help="the task, if the model was fine-tuned on several")
     parser.add_argument("--json", action="store_true", help="one JSON object per text")
 
 
 def run(arguments: argparse.Namespace) -> None:
     texts = given_texts(arguments)
 
-    from tupe_jax.inference.batching import named
+    from tupe_jax.inference.batching import describe
     from tupe_jax.inference.classify import Answer
     from tupe_jax.inference.loading import load
 
     for number, text in enumerate(texts, 1):
         if text.count("\t") > 1:
             raise UserError(
-                f"{named(text, number, len(texts))} has several tabs; a pair is two texts with one "
-                "tab between them"
+                f"{describe(text, number, len(texts))} has several tabs; a pair has one tab, "
+                "between its two texts"
             )
-    asked: list[Texts] = [_pair_or_text(text) for text in texts]
+    inputs: list[Texts] = [_pair_or_text(text) for text in texts]
     model = load(arguments.checkpoint, arguments.vocabulary)
-    for text, answer in zip(texts, model.predict(asked, arguments.head), strict=True):
+    for text, answer in zip(texts, model.predict(inputs, arguments.head), strict=True):
         if isinstance(answer, Answer):
             values: dict[str, Any] = {"label": answer.label, "probabilities": answer.probabilities}
             shown = str(answer)
@@ -50,5 +50,5 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _pair_or_text(text: str) -> "Texts":
-    one, tab, other = text.partition("\t")
-    return (one, other) if tab else text
+    first, tab, second = text.partition("\t")
+    return (first, second) if tab else text

@@ -1,10 +1,10 @@
-"""Compute the pseudo-log-likelihood of each text, in nats.
+"""Score texts by their pseudo-log-likelihood in nats.
 
   tupe score runs/quickstart "the farmer sees the house." "the farmer see the house."
   tupe score runs/quickstart --file=sentences.txt
 
-Each token is masked in turn; the score is the sum of the log-probabilities of the masked tokens.
-Higher is likelier. Compare texts of about the same length only. Prints the score, a tab, the text.
+Each token is masked in turn, and the log-probabilities of the masked tokens are summed: higher is
+more likely. Compare texts of about the same length. Prints score, tab, text.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""What a trained model says of texts: masked words, likelihoods, vectors, answers."""
+"""Load a trained model and use it: fill masks, score, encode and classify texts."""

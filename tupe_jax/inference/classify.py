@@ -1,4 +1,4 @@
-"""What a fine-tuned model answers: classes with their probabilities, or scores."""
+"""Predictions of a fine-tuned model: classes with their probabilities, or scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.data.labelled.encode import Encoder, join
-from tupe_jax.inference.batching import batches, encode_unmasked, named
+from tupe_jax.inference.batching import TokenIds, batches, describe, encode_unmasked
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import padding_matters
 from tupe_jax.utils.errors import UserError
 
 Texts = str | tuple[str, str]
-"""What is to be judged: a text, or a pair of them."""
+"""The input of a classification head: a text or a pair of texts."""
 
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """The likeliest class of a text or pair, and the probability of every class."""
+    """The most likely class of a text or pair, and the probability of every class."""
 
     label: str
     probabilities: Mapping[str, float]
@@ -32,38 +32,38 @@ class Answer:
 
 
 def as_answers(outputs_NxC: NDArray[np.float32], classes: Sequence[str]) -> list[Answer]:
-    """The outputs of a head as classes."""
+    """Convert the logits of a head to answers."""
     unscaled_NxC = np.exp(outputs_NxC - outputs_NxC.max(-1, keepdims=True), dtype=np.float64)
     probability_NxC = unscaled_NxC / unscaled_NxC.sum(-1, keepdims=True)
     return [
-        Answer(classes[int(row.argmax())], dict(zip(classes, map(float, row), strict=True)))
-        for row in probability_NxC
+        Answer(classes[int(p_C.argmax())], dict(zip(classes, map(float, p_C), strict=True)))
+        for p_C in probability_NxC
     ]
 
 
 def head_outputs(
-    model: MaskedLM, encoder: Encoder, texts: Sequence[Texts], head: str, length: int
+    model: MaskedLM, tokenizer: Encoder, texts: Sequence[Texts], head: str, length: int
 ) -> NDArray[np.float32]:
-    """What a classification head gives for each, [N, C]; cut at `length` tokens, as in training."""
-    rows = [
-        _row(encoder, text, named(text, number, len(texts)), length)
+    """The outputs of a classification head, [N, C]; texts are truncated to `length` tokens."""
+    sequences = [
+        _encode(tokenizer, text, describe(text, number, len(texts)), length)
         for number, text in enumerate(texts, 1)
     ]
-    # Where padding changes numbers, there is as much of it as in training.
-    by_padding = padding_matters(model.config)
+    # Where padding changes the outputs, pad as in fine-tuning.
+    padded_length = length if padding_matters(model.config) else None
     graph, state = nnx.split(model)
-    outputs_NxC = np.empty((len(rows), model.classification_heads[head].output.bias.shape[0]))
-    for tokens_BxS, which in batches(rows, model.config, length if by_padding else None):
-        outputs_NxC[which] = _outputs(graph, head, state, tokens_BxS)[: len(which)]
+    outputs_NxC = np.empty((len(sequences), model.classification_heads[head].output.bias.shape[0]))
+    for tokens_BxS, indices in batches(sequences, model.config, padded_length):
+        outputs_NxC[indices] = _outputs(graph, head, state, tokens_BxS)[: len(indices)]
     return outputs_NxC.astype(np.float32)
 
 
-def _row(encoder: Encoder, text: Texts, name: str, length: int) -> NDArray[np.int32]:
+def _encode(tokenizer: Encoder, text: Texts, description: str, length: int) -> TokenIds:
     parts = (text,) if isinstance(text, str) else text
-    ids = [encode_unmasked(encoder, part, name) for part in parts]
+    ids = [encode_unmasked(tokenizer, part, description) for part in parts]
     if not all(ids):
-        raise UserError(f"{name} has no words")
-    return np.array(join(encoder, ids[0], ids[1] if len(ids) == 2 else None, length), np.int32)
+        raise UserError(f"{description} has no words")
+    return np.array(join(tokenizer, ids[0], ids[1] if len(ids) == 2 else None, length), np.int32)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

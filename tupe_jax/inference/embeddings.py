@@ -1,4 +1,4 @@
-"""Texts as vectors: the last hidden state of [CLS], or the mean over the words."""
+"""Sentence vectors: the last hidden state of [CLS], or the mean over the text's tokens."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,27 +19,28 @@ POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
 def sentence_vectors(
-    model: MaskedLM, encoder: Encoder, texts: Sequence[str], pooling: Pooling
+    model: MaskedLM, tokenizer: Encoder, texts: Sequence[str], pooling: Pooling
 ) -> NDArray[np.float32]:
     """One vector for each text, [N, D]."""
     graph, state = nnx.split(model)
-    special = encoder.special
-    no_words = np.array([special.pad_id, special.cls_id, special.sep_id])
-    rows = encode_sentences(encoder, texts, model.config)
-    vectors_NxD = np.empty((len(rows), model.config.hidden_size), np.float32)
-    for tokens_BxS, which in batches(rows, model.config):
-        vectors_NxD[which] = _vectors(graph, pooling, state, tokens_BxS, no_words)[: len(which)]
+    special = tokenizer.special
+    not_text = np.array([special.pad_id, special.cls_id, special.sep_id])
+    sequences = encode_sentences(tokenizer, texts, model.config)
+    vectors_NxD = np.empty((len(sequences), model.config.hidden_size), np.float32)
+    for tokens_BxS, indices in batches(sequences, model.config):
+        vectors_BxD = _vectors(graph, pooling, state, tokens_BxS, not_text)
+        vectors_NxD[indices] = vectors_BxD[: len(indices)]
     return vectors_NxD
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _vectors(
-    graph: Any, pooling: Pooling, state: Any, tokens_BxS: jax.Array, no_words: jax.Array
+    graph: Any, pooling: Pooling, state: Any, tokens_BxS: jax.Array, not_text: jax.Array
 ) -> jax.Array:
     model: MaskedLM = nnx.merge(graph, state)
     hidden_BxSxD = model.encode(tokens_BxS).astype(jnp.float32)
     if pooling == "cls":
         return model.cls_BxD(hidden_BxSxD, tokens_BxS)
-    is_word_BxSx1 = ~jnp.isin(tokens_BxS, no_words)[..., None]
-    mean_BxD: jax.Array = (hidden_BxSxD * is_word_BxSx1).sum(1) / is_word_BxSx1.sum(1)
+    is_text_BxSx1 = ~jnp.isin(tokens_BxS, not_text)[..., None]
+    mean_BxD: jax.Array = (hidden_BxSxD * is_text_BxSx1).sum(1) / is_text_BxSx1.sum(1)
     return mean_BxD

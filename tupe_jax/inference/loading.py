@@ -1,4 +1,4 @@
-"""Load a trained model from any of the places that can hold one: `tupe_jax.load(path)`."""
+"""Load a trained model from a checkpoint or a model folder: `tupe_jax.load(path)`."""
 
 import logging
 import os

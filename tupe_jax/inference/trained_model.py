@@ -1,6 +1,5 @@
 """A trained model: weights, config, tokenizer and metadata, and what one can do with them."""
 
-import functools
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,7 +51,8 @@ class TrainedModel:
         self.metadata = metadata
         self.optional_tokenizer = tokenizer
         self.classification_heads = classification_heads_in(params)
-        self._params: Params | None = params
+        # In host memory until `module` is first used, then in the module.
+        self._weights: Params | MaskedLM = params
 
     @property
     def name(self) -> str:
@@ -68,17 +68,19 @@ class TrainedModel:
             )
         return self.optional_tokenizer
 
-    @functools.cached_property
+    @property
     def module(self) -> MaskedLM:
         """The Flax module. It is built on first use and then holds the only copy of the weights."""
-        module = model_from(self.config, self.params)
-        self._params = None
-        return module
+        weights = self._weights
+        if not isinstance(weights, MaskedLM):
+            weights = self._weights = model_from(self.config, weights)
+        return weights
 
     @property
     def params(self) -> Params:
         """The weights in host memory, by path."""
-        return arrays_of(self.module) if self._params is None else self._params
+        weights = self._weights
+        return arrays_of(weights) if isinstance(weights, MaskedLM) else weights
 
     def float32_module(self) -> MaskedLM:
         """A second module with the same weights that computes in float32, for measurements.

@@ -96,7 +96,7 @@ def _mappings(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[ParamMa
 
     absolute = ("encoder", "positions", "absolute")
     yield ParamMapping(THETA_ROW, (*absolute, "p_theta_1"), "same")
-    yield ParamMapping(WORD_ROWS, (*absolute, "table"), "same")
+    yield ParamMapping(OTHER_ROWS, (*absolute, "table"), "same")
     yield ParamMapping(f"{ENCODER}.pos_ln.weight", (*absolute, "norm_scale"), "same")
     yield ParamMapping(f"{ENCODER}.pos_ln.bias", (*absolute, "norm_bias"), "same")
     for short, ours in (("q", "query"), ("k", "key")):
@@ -137,7 +137,7 @@ def _mappings(config: ModelConfig, heads: Mapping[str, int]) -> Iterator[ParamMa
 # ----------------------------------------------- arrays that the two formats split differently
 
 POSITION_TABLE = f"{ENCODER}.pos.weight"
-THETA_ROW, WORD_ROWS = f"{POSITION_TABLE} (row 0)", f"{POSITION_TABLE} (rows 1..)"
+THETA_ROW, OTHER_ROWS = f"{POSITION_TABLE} (row 0)", f"{POSITION_TABLE} (rows 1..)"
 OUTPUT_MATRIX, OUTPUT_BIAS = f"{LM_HEAD}.weight", f"{LM_HEAD}.bias"
 EMBEDDING = f"{ENCODER}.embed_tokens.weight"
 
@@ -153,7 +153,7 @@ def _split_arrays(state: dict[str, Array]) -> dict[str, Array]:
     if not np.array_equal(output, state[EMBEDDING], equal_nan=True):
         raise UserError(f"{OUTPUT_MATRIX} differs from {EMBEDDING}; the model has only one of them")
     table = state.pop(POSITION_TABLE)
-    state |= {THETA_ROW: table[0], WORD_ROWS: table[1:]}
+    state |= {THETA_ROW: table[0], OTHER_ROWS: table[1:]}
     for kind in ("weight", "bias"):  # the newest release stacks the two projections
         stacked, apart = f"{ENCODER}.pos_proj.{kind}", f"{ENCODER}.pos_q_linear.{kind}"
         if stacked in state and apart not in state:
@@ -182,7 +182,7 @@ def _check_buckets(buckets_SxS: Array | None) -> None:
 
 
 def _join_arrays(state: dict[str, Array]) -> dict[str, Array]:
-    state[POSITION_TABLE] = np.concatenate([state.pop(THETA_ROW)[None], state.pop(WORD_ROWS)])
+    state[POSITION_TABLE] = np.concatenate([state.pop(THETA_ROW)[None], state.pop(OTHER_ROWS)])
     state[OUTPUT_MATRIX] = state[EMBEDDING].copy()
     return state
 
@@ -216,7 +216,7 @@ def _config_of(
             absolute="untied",
             relative="none" if relative is None else "t5",
             untie_cls=True,
-            max_length=len(state[WORD_ROWS]),
+            max_length=len(state[OTHER_ROWS]),
             relative_bins=RELATIVE_BINS,
             max_distance=MAX_DISTANCE,
         ),

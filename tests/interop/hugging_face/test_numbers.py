@@ -1,4 +1,4 @@
-"""Public encoders give the numbers that `transformers` gives, and odd ones are refused by name."""
+"""Public encoders compute the same as in `transformers`; unsupported ones are refused."""
 
 import jax
 import numpy as np
@@ -78,12 +78,12 @@ def test_the_logits_of_masked_words(both):
 
 
 @pytest.mark.parametrize("farthest", [6, 5])
-def test_buckets_for_distances_that_are_not_there_are_refused(farthest):
+def test_more_buckets_than_distances_are_refused(farthest):
     with pytest.raises(UserError, match=f"position_buckets=6 is not .*, {farthest}"):
         imported("deberta-v3", max_relative_positions=farthest)
 
 
-def test_the_dropout_of_a_classifier_by_its_several_names():
+def test_all_names_of_the_classifier_dropout_are_read():
     assert imported("bert", classifier_dropout=0.3).config.classifier_dropout == 0.3
     assert imported("bert", hidden_dropout_prob=0.2).config.classifier_dropout == 0.2
     assert imported("albert", classifier_dropout_prob=0.3).config.classifier_dropout == 0.3

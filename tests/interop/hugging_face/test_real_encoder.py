@@ -48,7 +48,7 @@ def tokenizer(folder):
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def test_texts_are_cut_into_the_same_pieces(ours, tokenizer):
+def test_texts_are_tokenized_in_the_same_way(ours, tokenizer):
     for text in [*AWKWARD, *SENTENCES]:
         assert ours.tokenizer.encode(text) == tokenizer.encode(text, add_special_tokens=False)
 

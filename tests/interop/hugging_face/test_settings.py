@@ -1,4 +1,4 @@
-"""Whatever stands in a `config.json`: settings of ours, or one line that names what is odd."""
+"""A `config.json` becomes a `ModelConfig`, or a one-line error."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def complaint_about(kind, changes):
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_no_value_of_any_setting_gives_more_than_a_line(kind):
+def test_any_wrong_value_of_any_setting_is_a_one_line_error(kind):
     names = public.MODELS[kind][1].to_dict()
     found = [complaint_about(kind, {name: value}) for name in names for value in (*ODD, ...)]
     complaints = [text for text in found if text is not None]
@@ -47,19 +47,19 @@ def test_no_value_of_any_setting_gives_more_than_a_line(kind):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many", True, None, ...])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_sizes_that_are_none_are_refused_by_the_name_they_have_there(kind, value):
+def test_wrong_sizes_are_refused_by_the_name_in_config_json(kind, value):
     for name in SIZES_OF_XLNET if kind == "xlnet" else SIZES:
         with pytest.raises(UserError, match=rf"^config\.json.*{name}"):
             config_of(kind, {name: value})
 
 
 @pytest.mark.parametrize(("name", "same"), [("embedding_size", 32), ("attention_head_size", 8)])
-def test_a_size_of_deberta_s_that_follows_from_others_may_be_said_but_not_changed(name, same):
+def test_a_derived_size_of_deberta_may_be_set_only_to_its_value(name, same):
     assert config_of("deberta-v2", {name: same}) == config_of("deberta-v2", {name: ...})
     with pytest.raises(UserError, match=f"{name}=16 is not supported, only {same}"):
         config_of("deberta-v2", {name: 16})
 
 
-def test_sizes_that_do_not_go_together_are_named_with_their_file():
+def test_inconsistent_sizes_are_named_with_their_file():
     with pytest.raises(UserError, match=r"^config\.json: model\.hidden_size=32 is not divisible"):
         config_of("bert", {"num_attention_heads": 5})

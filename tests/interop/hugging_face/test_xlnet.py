@@ -1,4 +1,4 @@
-"""XLNet with its own tokenizer: rows that end with [CLS], and segments that attention sees."""
+"""XLNet with its own tokenizer: sequences end with [CLS], and attention uses segments."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +60,7 @@ def assert_close(ours, theirs):
 
 
 @pytest.mark.slow
-def test_sentence_vectors_are_those_of_the_tokenizer_s_own_rows(ours, theirs, tokenizer):
+def test_sentence_vectors_are_those_of_transformers(ours, theirs, tokenizer):
     batch = tokenizer(TEXTS, padding=True, return_token_type_ids=True, return_tensors="pt")
     assert not batch["attention_mask"][0, 0]  # padded on the left
     hidden = ask(theirs, batch).last_hidden_state.numpy()
@@ -71,7 +71,7 @@ def test_sentence_vectors_are_those_of_the_tokenizer_s_own_rows(ours, theirs, to
 
 
 @pytest.mark.slow
-def test_attention_in_a_pair_is_that_of_its_token_types(ours, theirs, tokenizer):
+def test_attention_in_a_pair_uses_its_token_types(ours, theirs, tokenizer):
     row = np.array([join(ours.tokenizer, *map(ours.tokenizer.encode, TEXTS), 99)])
     batch = tokenizer(*TEXTS, return_token_type_ids=True, return_tensors="pt")
     assert sorted(set(batch["token_type_ids"][0].tolist())) == [0, 1, 2]
@@ -83,7 +83,7 @@ def test_attention_in_a_pair_is_that_of_its_token_types(ours, theirs, tokenizer)
     assert abs(without[0] - expected[0]).max() > 0.01
 
 
-def test_a_folder_of_ours_ends_rows_in_the_same_way(ours, folder, tmp_path):
+def test_an_imported_folder_gives_the_same_vectors(ours, folder, tmp_path):
     assert cli.main(["import-hf", str(folder), str(tmp_path / "ours")]) == 0
     kept = tupe_jax.load(tmp_path / "ours")
     np.testing.assert_array_equal(kept.encode(TEXTS, "cls"), ours.encode(TEXTS, "cls"))
@@ -96,7 +96,7 @@ def test_a_classifier_reads_the_last_token_before_the_padding(ours):
     np.testing.assert_array_equal(found, hidden[[0, 1], [2, 4]])
 
 
-def test_where_the_classifier_token_cannot_be_last(ours):
+def test_cls_last_is_refused_where_it_does_not_fit(ours):
     with pytest.raises(UserError, match=r"untie_cls=True .* model\.cls_last=True \[CLS\] is the"):
         small_config("tupe_a", cls_last=True)
     with pytest.raises(UserError, match=r"cls_last=True is for imported models"):

@@ -102,10 +102,10 @@ def _convert(
             state = ARRAY_LAYOUTS[model_type](state, settings, config)
         except KeyError as error:
             raise UserError(f"the checkpoint lacks {error.args[0]}") from None
-    if table.positions in state:
+    if table.position_embeddings in state:
         # The first rows of RoBERTa's table are unused: positions start after the padding id.
         offset = settings.number("max_position_embeddings", 512) - config.position.max_length
-        state[table.positions] = state[table.positions][offset:]
+        state[table.position_embeddings] = state[table.position_embeddings][offset:]
     mappings = list(names.mappings(table, config))
     check_names(state, mappings)
     return config, params_from_state(state, mappings, param_shapes(config, {}))
@@ -130,6 +130,8 @@ def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Ar
         renamed.setdefault(original, renamed[copy])
         if not np.array_equal(renamed.pop(copy), renamed[original]):
             raise UserError(f"{copy} differs from {original}; the model has only one of them")
-    if table.words not in renamed:
-        raise UserError(f"the checkpoint has no array {table.words}: it is not of this model_type")
+    if table.word_embeddings not in renamed:
+        raise UserError(
+            f"the checkpoint has no array {table.word_embeddings}: it is not of this model_type"
+        )
     return renamed

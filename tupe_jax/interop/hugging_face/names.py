@@ -47,8 +47,8 @@ class Names:
 
     prefix: str
     """The prefix of the encoder's names in a model with a head."""
-    words: str = "embeddings.word_embeddings.weight"
-    positions: str = "embeddings.position_embeddings.weight"
+    word_embeddings: str = "embeddings.word_embeddings.weight"
+    position_embeddings: str = "embeddings.position_embeddings.weight"
     embedding_projection: str = ""
     relative_table: str = ""
     layer_terms: Mapping[Path, tuple[str, Layout]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ DEBERTA = replace(  # version 1 also has these names, after `array_layouts.deber
 XLNET = replace(
     BERT,
     prefix="transformer.",
-    words="word_embedding.weight",
+    word_embeddings="word_embedding.weight",
     layer="layer.{}",
     query="rel_attn.q",
     key="rel_attn.k",
@@ -185,17 +185,17 @@ def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
     """Whether our model leaves out this array of a checkpoint."""
     name = name.removeprefix(names.prefix)
     # DeBERTa's files keep a position table that the model does not use.
-    is_idle = name == names.positions and config.position.absolute != "added"
+    is_idle = name == names.position_embeddings and config.position.absolute != "added"
     return is_idle or name.startswith(names.unused)
 
 
 def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
     """All arrays of a model with this type and config."""
     encoder, head = "encoder", "masked_word_head"
-    yield ParamMapping(names.words, (encoder, "word_embedding"), "same")
+    yield ParamMapping(names.word_embeddings, (encoder, "word_embedding"), "same")
     if config.position.absolute == "added":
         table = (encoder, "positions", "absolute", "table")
-        yield ParamMapping(names.positions, table, "same")
+        yield ParamMapping(names.position_embeddings, table, "same")
     if config.segments:
         yield ParamMapping(SEGMENTS, (encoder, "segment_embedding"), "same")
     if config.embedding_norm:
