@@ -13,10 +13,6 @@ def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
     parser.add_argument("text", nargs="*", default=[], help="default: the lines of standard input")
     parser.add_argument("--file", type=Path, help="a file with one text per line")
-    parser.add_argument(
-        "text", nargs="*", default=[], help="default: one per line of standard input"
-    )
-    parser.add_argument("--file", type=Path, help="a file with one text per line")
     parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
 
 
