@@ -16,14 +16,14 @@ from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.kernels.dispatch import Choice
 from tupe_jax.model.attention_backend import attention_choice
-from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
+from tupe_jax.model.flops import recomputed_flops_per_token
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.train_state import plan_state
 from tupe_jax.training.train_step import (
+    batch_shapes,
     check_settings,
     lower_train_step,
-    masking,
     schedule_of,
-    tokens_shape,
 )
 
 CHEAPEST_FIRST: tuple[Remat, ...] = ("none", "dots", "projections", "full")
@@ -71,13 +71,7 @@ class Answer:
     @property
     def flops_per_step(self) -> float:
         """Of the model, counted from its shapes."""
-        config = self.config
-        return self.tokens_per_step * training_flops_per_token(
-            config.model,
-            config.data.length,
-            scored_share=config.objective.mask_rate,
-            rows=config.train.batch_size // config.train.accumulate,
-        )
+        return self.tokens_per_step * make_objective(self.config).training_flops_per_token()
 
     def estimate(self, peak_share: float) -> Estimate:
         """How long a step would take."""
@@ -105,17 +99,17 @@ def train_step_program(config: Config, mesh: Mesh) -> Program:
     check_settings(config, mesh)
     plan = plan_state(config, mesh)
     # Of the vocabulary and the corpus only sizes matter here.
-    mask = masking(config, [True] * config.model.vocab_size)
+    objective = make_objective(config, [True] * config.model.vocab_size)
     schedule = schedule_of(config, rows_per_epoch=1)
     state = plan.abstract_sharded
     return Program(
-        lower=lambda: lower_train_step(config, plan, mesh, mask, schedule),
+        lower=lambda: lower_train_step(config, plan, mesh, objective, schedule),
         mesh=mesh,
         arguments={
             "parameters": state.params,
             "optimizer": state.opt_state,
             **({} if state.ema is None else {"average": state.ema}),
-            "batch": tokens_shape(config, mesh),
+            "batch": batch_shapes(config, mesh, objective),
         },
     )
 

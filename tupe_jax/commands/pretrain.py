@@ -109,7 +109,7 @@ def _run_alone(
 
     def summary() -> None:
         from tupe_jax.checkpointing.manager import load_for_use
-        from tupe_jax.model.params import model_from
+        from tupe_jax.objectives.registry import exported_model
         from tupe_jax.training.summary import summarise
 
         if outcome.went_on_from == outcome.step:
@@ -117,7 +117,7 @@ def _run_alone(
         shown = outcome
         if processes.count > 1:  # no process has all the weights, but the last checkpoint does
             saved = load_for_use(workdir)
-            shown = replace(outcome, model=model_from(config.model, {}, lambda _: saved.params))
+            shown = replace(outcome, model=exported_model(config, saved.params))
         print(summarise(shown, workdir))
 
     processes.first("the summary", summary)

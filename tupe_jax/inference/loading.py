@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.checkpointing.checksum import fingerprints
-from tupe_jax.config.schema import ModelConfig
+from tupe_jax.config.schema import Config, ModelConfig
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.interop import model_folder as folder
 from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import importing as hugging_face
 from tupe_jax.model import params as flat
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.registry import exported_model
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -152,14 +153,14 @@ def load_pretrained(
     saved = load_for_use(found)
     if "model" not in saved.config:
         raise UserError(f"{path} is a fine-tuning under way; when it is finished, it has a model")
-    config = from_mapping(ModelConfig, saved.config["model"], f"{path}: model")
+    model = exported_model(from_mapping(Config, saved.config, f"{path}: config"), saved.params)
     known = SentencePieceTokenizer.parse(saved.vocabulary, found)
-    check_vocabulary(config, known)
+    check_vocabulary(model.config, known)
     return Pretrained(
         source=str(path),
-        config=config,
-        classification_heads={},
-        params=saved.params,
+        config=model.config,
+        classification_heads=flat.classification_heads_of(model),
+        params=flat.arrays_of(model),
         known_vocabulary=known,
         vocabulary_file=saved.vocabulary,
         step=saved.step,
