@@ -19,8 +19,9 @@ from tupe_jax.model.params import Array, Path
 from tupe_jax.training.train_state import Params, random_key
 
 HEADS = "classification_heads"
-USED = nnx.Any(*(nnx.PathContains(part) for part in ("encoder", "pooler", HEADS)))
-"""The parts of a model that a classifier uses; the heads of pre-training stay as they are."""
+TRAINED_PARTS = ("encoder", "pooler", HEADS)
+"""What a classifier uses of a model. The heads of pre-training stay as they are."""
+_TRAINED = nnx.Any(*(nnx.PathContains(part) for part in TRAINED_PARTS))
 
 
 @jax.tree_util.register_dataclass
@@ -31,7 +32,7 @@ class TrialState:
     step: jax.Array
     """int32: batches so far."""
     params: Params
-    """Of the parts that a classifier uses."""
+    """Of `TRAINED_PARTS`."""
     opt_state: optax.OptState
     loss_sum: jax.Array
     """Of the batches since the last evaluation."""
@@ -64,7 +65,7 @@ class Classifier:
 
     def first_params(self, seed: jax.Array, pretrained: Mapping[Path, Array]) -> Params:
         """All that is pretrained and a random head; all random where nothing is pretrained."""
-        params = nnx.state(self.create(seed), USED)
+        params = nnx.state(self.create(seed), _TRAINED)
         if not pretrained:
             return params
         taken = [
@@ -78,7 +79,7 @@ class Classifier:
         self, params: Params, tokens_BxS: jax.Array, key: jax.Array | None = None
     ) -> jax.Array:
         abstract = nnx.eval_shape(lambda: self.create(0))
-        graph, unused = nnx.graphdef(abstract), nnx.state(abstract, nnx.Not(USED))
+        graph, unused = nnx.graphdef(abstract), nnx.state(abstract, nnx.Not(_TRAINED))
         model: MaskedLM = nnx.merge(graph, unused, params)  # of what is unused, shapes only
         return model.classify(tokens_BxS, self.head, key=key)
 

@@ -18,7 +18,7 @@ from flax import nnx
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.distributed.process_group import say
-from tupe_jax.finetune.classifier import WORD_HEAD, Classifier
+from tupe_jax.finetune.classifier import TRAINED_PARTS, Classifier
 from tupe_jax.finetune.command import CHANGE_NOTHING, finetuning_command
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.data import Rows, TrainBatches, bucket_lengths, encode_rows
@@ -169,11 +169,12 @@ def _finish(
     for split, predictions_TxN in outcome.predictions.items():
         write_predictions(folder / PREDICTIONS_FOLDER, task, split, predictions_TxN[number])
     if config.keep_weights and not (folder / MODEL_FOLDER).exists():
-        word_head = (
+        before = (
             flat.arrays_of(classifier.create(result.trial.seed))
             if config.from_scratch
             else pretrained.params
         )
+        untrained = {path: a for path, a in before.items() if path[0] not in TRAINED_PARTS}
         best = {
             tuple(map(str, path)): param[...][number]
             for path, param in nnx.to_flat_state(outcome.best_params)
@@ -182,7 +183,7 @@ def _finish(
             pretrained,
             config=classifier.config,
             classification_heads={classifier.head: classifier.num_outputs},
-            params={**_parts(word_head, WORD_HEAD), **best},
+            params={**untrained, **best},
             heads={task.name: _facts(config, task, result, pretrained.name)},
         )
         if config.from_scratch:
