@@ -67,6 +67,7 @@ def get_config() -> ConfigDict:
 
     # Masked language modelling.
     config.objective = ConfigDict()
+    config.objective.name = "masked_lm"
     config.objective.mask_rate = 0.3  # more targets per sequence; https://arxiv.org/abs/2202.08005
     config.objective.mask_rule = "ordinary"  # never chooses special tokens
     config.objective.mask_unit = "token"

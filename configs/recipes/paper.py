@@ -68,6 +68,7 @@ def get_config() -> ConfigDict:
 
     # Masked language modelling.
     config.objective = ConfigDict()
+    config.objective.name = "masked_lm"
     config.objective.mask_rate = 0.15  # share of tokens to predict
     config.objective.mask_rule = "released"  # may choose [CLS] and [SEP], too; official code
     config.objective.mask_unit = "token"

@@ -67,6 +67,7 @@ def get_config() -> ConfigDict:
 
     # Masked language modelling.
     config.objective = ConfigDict()
+    config.objective.name = "masked_lm"
     config.objective.mask_rate = 0.15  # share of tokens to predict
     config.objective.mask_rule = "ordinary"  # never chooses special tokens
     config.objective.mask_unit = "token"

@@ -16,8 +16,7 @@ from tupe_jax.config.schema import Config, MeshConfig, ObjectiveConfig, Optimize
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.model.layers import dropout
-from tupe_jax.objectives.masking import mask_tokens
-from tupe_jax.tokenizers.base import SpecialTokens
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.train_state import plan_state, random_key
 from tupe_jax.training.train_step import make_train_step
@@ -79,12 +78,7 @@ def train(name):
     schedule = optax.constant_schedule(1e-2)
     optimizer = make_optimizer(config.optimizer, schedule)
     plan = plan_state(config, mesh)
-    mask = functools.partial(
-        mask_tokens,
-        objective=config.objective,
-        special=SpecialTokens(0, 1, 2, 3, 4),
-        vocab_size=VOCAB,
-    )
+    objective = make_objective(config)
     # To make it anew on every mesh would take long to compile.
     made_here = name in MADE_ON
     if made_here:
@@ -100,29 +94,29 @@ def train(name):
         "largest_shard": max(x.addressable_shards[0].data.size for x in arrays),
         "bytes_per_device": sum(x.addressable_shards[0].data.nbytes for x in arrays),
         "planned_bytes_per_device": lay_out(config).totals["in all"].per_device,
-        **draw(mesh, mask),
+        **draw(mesh, objective),
     }
     rows = batch_sharding(mesh)
     with jax.set_mesh(mesh):
         step = (
             jax.jit(
-                make_train_step(config, plan.graph, mask, optimizer, schedule),
+                make_train_step(config, plan.graph, objective, optimizer, schedule),
                 out_shardings=(plan.shardings, None),
             )
             .lower(
                 plan.abstract_sharded,
-                jax.ShapeDtypeStruct((ROWS, LENGTH), np.int32, sharding=rows),
+                {"tokens": jax.ShapeDtypeStruct((ROWS, LENGTH), np.int32, sharding=rows)},
             )
             .compile()
         )
     history = []
     for _ in range(STEPS):
-        state, metrics = step(state, jax.device_put(tokens(), rows))
+        state, metrics = step(state, {"tokens": jax.device_put(tokens(), rows)})
         history.append({name: float(metrics[name]) for name in ("loss", "grad_norm")})
     return seen | {"history": history, "gathered": gathered_shapes(step.as_text())}
 
 
-def draw(mesh, mask):
+def draw(mesh, objective):
     """The masked tokens and the dropped units of a step, and what it took to agree on them."""
     hidden = (ROWS, LENGTH, MODEL.hidden_size), ("batch", "length", None)
     scores = (ROWS, MODEL.num_heads, LENGTH, LENGTH), ("batch", "heads", None, None)
@@ -133,7 +127,8 @@ def draw(mesh, mask):
             constrain(dropout(constrain(jnp.ones(shape), *axes), 0.1, key), *axes)
             for shape, axes in (hidden, scores)
         ]
-        return mask(tokens_BxS, random_key(0, "masking", step)), kept
+        batch = {"tokens": tokens_BxS}
+        return objective.prepare(batch, random_key(0, "masking", step)), kept
 
     arguments = jax.device_put(tokens(), batch_sharding(mesh)), np.int32(3)
     with jax.set_mesh(mesh):

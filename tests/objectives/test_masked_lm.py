@@ -8,7 +8,8 @@ import pytest
 from flax import nnx
 
 from tests.model.helpers import logits, random_tokens, small_config, spread_model
-from tupe_jax.objectives.masked_lm import Sums, cross_entropy, masked_lm_sums
+from tupe_jax.config.schema import Config
+from tupe_jax.objectives.masked_lm import MaskedLMObjective, cross_entropy, masked_lm_term
 from tupe_jax.objectives.masking import MaskedBatch
 
 ROWS, LENGTH, SLOTS, VOCAB = 4, 13, 3, 50
@@ -24,7 +25,7 @@ def masked_rows(seed=0):
     return MaskedBatch(random_tokens(ROWS, LENGTH, VOCAB, seed=seed), positions, targets, weights)
 
 
-sums_of = nnx.jit(masked_lm_sums)
+term_of = nnx.jit(masked_lm_term)
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +46,18 @@ def test_sums_are_those_of_the_scored_positions(model):
                 at = all_logits[b, masked.positions_BxM[b, s]]
                 loss += np.log(np.exp(at).sum()) - at[masked.targets_BxM[b, s]]
                 correct += at.argmax() == masked.targets_BxM[b, s]
-    sums = sums_of(model, masked, None)
-    np.testing.assert_allclose(sums.loss, loss, rtol=1e-5)
-    assert sums.correct == correct >= 2
-    assert sums.weight == 7
-    assert {leaf.dtype for leaf in jax.tree.leaves(sums)} == {np.dtype(np.float32)}
+    term = term_of(model, masked, None)
+    np.testing.assert_allclose(term.loss, loss, rtol=1e-5)
+    assert term.metrics["accuracy"] == correct >= 2
+    assert {leaf.dtype for leaf in jax.tree.leaves(term)} == {np.dtype(np.float32)}
+    assert MaskedLMObjective(Config()).weights(masked) == {"masked_lm": 7}
 
 
 def test_parts_of_a_batch_add_up_to_the_whole(model):
     masked = masked_rows()
-    whole = sums_of(model, masked, None)
+    whole = term_of(model, masked, None)
     halves = [jax.tree.map(lambda a, h=h: a[h::2], masked) for h in (0, 1)]
-    total = sums_of(model, halves[0], None) + sums_of(model, halves[1], None)
-    assert isinstance(total, Sums)
+    total = jax.tree.map(np.add, *(term_of(model, half, None) for half in halves))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), total, whole)
 
 
@@ -65,22 +65,22 @@ def test_unused_slots_do_not_count(model):
     masked = masked_rows()
     other = np.where(masked.weights_BxM > 0, masked.targets_BxM, 9)
     changed = dataclasses.replace(masked, targets_BxM=other)
-    assert sums_of(model, changed, None).loss == sums_of(model, masked, None).loss
+    assert term_of(model, changed, None).loss == term_of(model, masked, None).loss
 
 
 def test_dropout_is_on_with_a_key_only():
     model = spread_model(small_config(dropout=0.5, num_layers=1))
     masked = masked_rows()
-    with_key = [float(sums_of(model, masked, jax.random.key(seed)).loss) for seed in (0, 0, 1)]
+    with_key = [float(term_of(model, masked, jax.random.key(seed)).loss) for seed in (0, 0, 1)]
     assert with_key[0] == with_key[1] != with_key[2]
-    assert float(sums_of(model, masked, None).loss) not in with_key
+    assert float(term_of(model, masked, None).loss) not in with_key
 
 
 @pytest.mark.parametrize("target", [-1, VOCAB, 2**31 - 1])
 def test_a_target_outside_the_vocabulary_is_heard(model, target):
     masked = masked_rows()
     masked.targets_BxM[0, 0] = target
-    assert np.isnan(sums_of(model, masked, None).loss)
+    assert np.isnan(term_of(model, masked, None).loss)
 
 
 def test_large_logits_do_not_overflow():

@@ -26,11 +26,11 @@ from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, r
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.training import dataset as dataset_module
 from tupe_jax.training.dataset import (
+    examples_of_device,
     global_batch,
     host_shard,
     make_dataset,
     open_dataset,
-    sequences_of_device,
 )
 from tupe_jax.utils.errors import UserError
 
@@ -214,7 +214,7 @@ def live_corpus(corpus, task, rows):
 
 def validation_rows(corpus, task, rows=10_000):
     """So many at most, in an order of their own; some are alike."""
-    return sorted(row.tobytes() for row in live_corpus(corpus, task, rows).validation_NxS)
+    return sorted(row.tobytes() for row in live_corpus(corpus, task, rows).validation["tokens"])
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_hosts_of_a_pod_read_the_rows_of_their_chips_and_no_other(target, axes, 
             if device.process_index == host:
                 numbers = range(batch_size)[of_batch]
                 np.testing.assert_array_equal(
-                    sequences_of_device(batch_BxS[rows], share, of_batch), batch_BxS[of_batch]
+                    examples_of_device(batch_BxS[rows], share, of_batch), batch_BxS[of_batch]
                 )
                 needed.update(numbers)
                 on_devices.update(numbers)
@@ -298,7 +298,7 @@ def test_the_tests_above_have_hosts_whose_rows_do_not_lie_together():
 
 def test_rows_that_a_process_does_not_have_are_no_other_rows():
     with pytest.raises(ValueError, match="not in tuple"):
-        sequences_of_device(np.zeros((4, 3), np.int32), Share((0, 2), 4), slice(2, 4))
+        examples_of_device(np.zeros((4, 3), np.int32), Share((0, 2), 4), slice(2, 4))
 
 
 @pytest.mark.parametrize("share", [Share(), Share((0, 1, 2, 3), 4)])

@@ -14,13 +14,10 @@ from tupe_jax import cli
 from tupe_jax.bench import save_speed
 from tupe_jax.config.schema import Config, MeshConfig, ObjectiveConfig, TrainConfig
 from tupe_jax.distributed.mesh import make_mesh
-from tupe_jax.objectives.masking import mask_tokens
-from tupe_jax.tokenizers.base import SpecialTokens
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.train_state import plan_state
 from tupe_jax.training.train_step import make_train_step
-
-SPECIAL = SpecialTokens(0, 1, 2, 3, 4)
 
 
 @functools.cache
@@ -33,10 +30,8 @@ def step_and_state(accumulate=1, ema=0.0, dropout=0.0):
     schedule = optax.constant_schedule(1e-2)
     optimizer = make_optimizer(config.optimizer, schedule)
     plan = plan_state(config, make_mesh(MeshConfig()))
-    mask = functools.partial(
-        mask_tokens, objective=config.objective, special=SPECIAL, vocab_size=config.model.vocab_size
-    )
-    return jax.jit(make_train_step(config, plan.graph, mask, optimizer, schedule)), plan.create()
+    step = make_train_step(config, plan.graph, make_objective(config), optimizer, schedule)
+    return jax.jit(lambda state, tokens: step(state, {"tokens": tokens})), plan.create()
 
 
 def tokens(seed=0):

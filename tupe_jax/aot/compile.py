@@ -21,14 +21,14 @@ from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.model.attention_backend import Choice, attention_choice
-from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
+from tupe_jax.model.flops import recomputed_flops_per_token
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.train_state import plan_state
 from tupe_jax.training.train_step import (
+    batch_shapes,
     check_settings,
     lower_train_step,
-    masking,
     schedule_of,
-    tokens_shape,
 )
 from tupe_jax.utils.errors import UserError
 
@@ -102,13 +102,7 @@ class CompileResult:
     @property
     def flops_per_step(self) -> float:
         """The model's FLOPs, counted from its shapes."""
-        config = self.config
-        return self.tokens_per_step * training_flops_per_token(
-            config.model,
-            config.data.length,
-            scored_share=config.objective.mask_rate,
-            rows=config.train.batch_size // config.train.accumulate,
-        )
+        return self.tokens_per_step * make_objective(self.config).training_flops_per_token()
 
     def estimate(self, peak_share: float) -> Estimate:
         """The time that a step would take."""
@@ -136,17 +130,17 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
     check_settings(config, mesh)
     plan = plan_state(config, mesh)
     # Of the vocabulary and the corpus only sizes matter here.
-    mask = masking(config, [True] * config.model.vocab_size)
+    objective = make_objective(config, [True] * config.model.vocab_size)
     schedule = schedule_of(config, rows_per_epoch=1)
     state = plan.abstract_sharded
     compiled = _compile(
-        lower_train_step(config, plan, mesh, mask, schedule),
+        lower_train_step(config, plan, mesh, objective, schedule),
         mesh,
         {
             "parameters": state.params,
             "optimizer": state.opt_state,
             **({} if state.ema is None else {"average": state.ema}),
-            "batch": tokens_shape(config, mesh),
+            "batch": batch_shapes(config, mesh, objective),
         },
     )
     return CompileResult(config, target, mesh, compiled)

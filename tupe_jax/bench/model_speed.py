@@ -14,16 +14,13 @@ from tupe_jax.bench.timing import Work
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.kernels.sharded import Bias
-from tupe_jax.model.flops import (
-    attention_flops_per_token,
-    flops_per_token,
-    training_flops_per_token,
-)
-from tupe_jax.model.heads import MaskedLM
+from tupe_jax.model.flops import attention_flops_per_token, flops_per_token
+from tupe_jax.objectives.base import Objective
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.train_state import plan_state
-from tupe_jax.training.train_step import check_settings, lower_train_step, masking
+from tupe_jax.training.train_step import check_settings, lower_train_step
 
 
 def with_shape(config: Config, batch_size: int, length: int) -> Config:
@@ -50,21 +47,30 @@ def random_words(config: Config) -> NDArray[np.int32]:
     )
 
 
+def random_batch(config: Config, objective: Objective) -> dict[str, NDArray[Any]]:
+    """A batch of ordinary tokens; other features are zero."""
+    zeros = {
+        name: np.zeros((config.train.batch_size, *feature.shape), feature.dtype)
+        for name, feature in objective.features.items()
+    }
+    return {**zeros, "tokens": random_words(config)}
+
+
 def training_step(config: Config) -> Work:
     """Mask, forward, backward, update: the step of `tupe pretrain`."""
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)
     plan = plan_state(config, mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
-    mask = masking(config, [True] * config.model.vocab_size)
-    step = lower_train_step(config, plan, mesh, mask, schedule).compile()
-    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    objective = make_objective(config, [True] * config.model.vocab_size)
+    step = lower_train_step(config, plan, mesh, objective, schedule).compile()
+    batch = jax.device_put(random_batch(config, objective), batch_sharding(mesh))
     state = plan.create()
 
     def work(count: int) -> None:
         nonlocal state
         for _ in range(count):
-            state, _ = step(state, tokens_BxS)
+            state, _ = step(state, batch)
         jax.block_until_ready(state)
 
     return work
@@ -74,11 +80,10 @@ def forward_pass(config: Config) -> Work:
     """Hidden states of a batch, without dropout: what an encoder in use does."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
-    graph, params = plan.graph, plan.create().params
+    objective, graph, params = make_objective(config), plan.graph, plan.create().params
 
     def encode(params: Any, tokens_BxS: jax.Array) -> jax.Array:
-        model: MaskedLM = nnx.merge(graph, params)
-        return model.encode(tokens_BxS)
+        return objective.to_export(nnx.merge(graph, params)).encode(tokens_BxS)
 
     tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
     return _repeated(encode, mesh, params, tokens_BxS)
@@ -88,7 +93,7 @@ def attention_alone(config: Config) -> Work:
     """One layer's self-attention with its projections, forward and backward, dropout on."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
-    model: MaskedLM = nnx.merge(plan.graph, plan.create().params)
+    model = make_objective(config).to_export(nnx.merge(plan.graph, plan.create().params))
     layers_graph, stacked = nnx.split(model.encoder.layers)
     first = nnx.merge(layers_graph, jax.tree.map(lambda x: x[0], stacked))
     graph, weights = nnx.split(first.attention)
@@ -133,21 +138,12 @@ class ModelBenchmark:
     flops_per_token: Callable[[Config], float]
 
 
-def _training_flops(config: Config) -> float:
-    return training_flops_per_token(
-        config.model,
-        config.data.length,
-        config.objective.mask_rate,
-        rows=config.train.batch_size // config.train.accumulate,
-    )
-
-
 def _encoder_flops(config: Config) -> float:
     return flops_per_token(config.model, config.data.length, 0.0, rows=config.train.batch_size)
 
 
 MODEL_BENCHMARKS: Mapping[str, ModelBenchmark] = {
-    "step": ModelBenchmark(training_step, _training_flops),
+    "step": ModelBenchmark(training_step, lambda c: make_objective(c).training_flops_per_token()),
     "forward": ModelBenchmark(forward_pass, _encoder_flops),
     "attention": ModelBenchmark(
         attention_alone, lambda c: 3 * attention_flops_per_token(c.model, c.data.length)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import jax
 
-from tupe_jax.bench.model_speed import random_words
+from tupe_jax.bench.model_speed import random_batch
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.train_state import TrainState, plan_state
-from tupe_jax.training.train_step import lower_train_step, masking
+from tupe_jax.training.train_step import lower_train_step
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0
@@ -41,14 +42,14 @@ def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
     plan = plan_state(config, mesh)
-    mask = masking(config, [True] * config.model.vocab_size)
-    train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
-    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    objective = make_objective(config, [True] * config.model.vocab_size)
+    train_step = lower_train_step(config, plan, mesh, objective, schedule).compile()
+    batch = jax.device_put(random_batch(config, objective), batch_sharding(mesh))
 
     def steps(state: TrainState, count: int) -> tuple[TrainState, float]:
         began = time.perf_counter()
         for _ in range(count):
-            state, _ = train_step(state, tokens_BxS)
+            state, _ = train_step(state, batch)
         jax.block_until_ready(state)
         return state, time.perf_counter() - began
 

@@ -172,8 +172,10 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
-    """Masked language modelling: which tokens are hidden, and how."""
+    """What is trained, and for masked language modelling which tokens are hidden, and how."""
 
+    name: str = "masked_lm"
+    """One of `tupe_jax.objectives.registry.OBJECTIVES`."""
     mask_rate: float = 0.15
     """Share of the tokens that are chosen; all of them are scored."""
     mask_rule: Literal["ordinary", "released"] = "ordinary"

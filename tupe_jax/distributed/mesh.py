@@ -96,7 +96,8 @@ def tree_shardings(mesh: AnyMesh, abstract: Any) -> Any:
 
 
 def batch_sharding(mesh: AnyMesh) -> NamedSharding:
-    return named_sharding(mesh, ("batch", None))
+    """The sharding of every feature of a batch, `[B, ...]`."""
+    return named_sharding(mesh, ("batch",))
 
 
 def check_batch(batch_size: int, accumulate: int, mesh: AnyMesh) -> None:

@@ -18,7 +18,10 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, Path
 from tupe_jax.training.train_state import Params, random_key
 
-WORD_HEAD, HEADS = "masked_word_head", "classification_heads"
+HEADS = "classification_heads"
+TRAINED_PARTS = ("encoder", "pooler", HEADS)
+"""What a classifier uses of a model. The heads of pre-training stay as they are."""
+_TRAINED = nnx.Any(*(nnx.PathContains(part) for part in TRAINED_PARTS))
 
 
 @jax.tree_util.register_dataclass
@@ -29,7 +32,7 @@ class TrialState:
     step: jax.Array
     """int32: batches so far."""
     params: Params
-    """Without the masked-word head, of which a classifier makes no use: it stays as it is."""
+    """Of `TRAINED_PARTS`."""
     opt_state: optax.OptState
     loss_sum: jax.Array
     """Of the batches since the last evaluation."""
@@ -62,7 +65,7 @@ class Classifier:
 
     def first_params(self, seed: jax.Array, pretrained: Mapping[Path, Array]) -> Params:
         """All that is pretrained and a random head; all random where nothing is pretrained."""
-        params = nnx.state(self.create(seed), nnx.Not(nnx.PathContains(WORD_HEAD)))
+        params = nnx.state(self.create(seed), _TRAINED)
         if not pretrained:
             return params
         taken = [
@@ -76,8 +79,8 @@ class Classifier:
         self, params: Params, tokens_BxS: jax.Array, key: jax.Array | None = None
     ) -> jax.Array:
         abstract = nnx.eval_shape(lambda: self.create(0))
-        graph, word_head = nnx.graphdef(abstract), nnx.state(abstract, nnx.PathContains(WORD_HEAD))
-        model: MaskedLM = nnx.merge(graph, word_head, params)  # of the word head, shapes only
+        graph, unused = nnx.graphdef(abstract), nnx.state(abstract, nnx.Not(_TRAINED))
+        model: MaskedLM = nnx.merge(graph, unused, params)  # of what is unused, shapes only
         return model.classify(tokens_BxS, self.head, key=key)
 
     def loss(self, params: Params, batch: LabelledBatch, key: jax.Array | None) -> jax.Array:

@@ -22,7 +22,7 @@ from flax import nnx
 from tupe_jax.config.loading import load_config, nearest_config
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.data.labelled.example import Example
-from tupe_jax.finetune.classifier import WORD_HEAD, Classifier
+from tupe_jax.finetune.classifier import TRAINED_PARTS, Classifier
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.data import EncodedSplit, TrainBatches, bucket_lengths, encode_split
 from tupe_jax.finetune.groups import Group, plan_groups, trials_per_device
@@ -184,11 +184,12 @@ def _finish(
     for split, predictions_TxN in outcome.predictions.items():
         write_predictions(folder / PREDICTIONS_FOLDER, task, split, predictions_TxN[number])
     if config.keep_weights and not (folder / MODEL_FOLDER).exists():
-        word_head = (
+        before = (
             arrays_of(classifier.create(result.trial.seed))
             if config.from_scratch
             else pretrained.params
         )
+        untrained = {path: a for path, a in before.items() if path[0] not in TRAINED_PARTS}
         best = {
             tuple(map(str, path)): np.asarray(param[...][number])
             for path, param in nnx.to_flat_state(outcome.best_params)
@@ -198,7 +199,7 @@ def _finish(
         tuned = TrainedModel(
             pretrained.path,
             classifier.config,
-            {**_parts(word_head, WORD_HEAD), **best},
+            {**untrained, **best},
             pretrained.tokenizer,
             replace(metadata, heads={task.name: head}),
         )

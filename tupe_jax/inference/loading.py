@@ -4,13 +4,15 @@ import logging
 import os
 from pathlib import Path
 
-from tupe_jax.config.schema import ModelConfig
+from tupe_jax.config.schema import Config
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop import model_folder
 from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.model_folder import ModelMetadata
+from tupe_jax.model.params import arrays_of
+from tupe_jax.objectives.registry import exported_model
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.accelerators import skip_absent_tpu
@@ -79,10 +81,11 @@ def _load_checkpoint(path: str | os.PathLike[str], found: Path) -> TrainedModel:
     about, tokenizer, params = load_for_use(found)
     if "model" not in about.config:
         raise UserError(f"{path} is an unfinished fine-tuning run; it has no model yet")
+    model = exported_model(from_mapping(Config, about.config, f"{path}: config"), params)
     return TrainedModel(
         path,
-        from_mapping(ModelConfig, about.config["model"], f"{path}: model"),
-        params,
+        model.config,
+        arrays_of(model),
         SentencePieceTokenizer.parse(tokenizer, found),
         ModelMetadata(
             step=about.step,

@@ -1,1 +1,1 @@
-"""What a model is trained to do."""
+"""Pre-training objectives: what a module is trained to do, and what is exported of it."""

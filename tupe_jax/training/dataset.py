@@ -21,11 +21,15 @@ from tupe_jax.data.pretraining.token_shards import (
     parse_index,
     require_vocabulary,
 )
+from tupe_jax.objectives.base import Objective
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
+
+Features = Mapping[str, NDArray[Any]]
+"""Examples in host memory: `[N, ...]` of each feature."""
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 
@@ -36,7 +40,8 @@ class Dataset:
 
     tokenizer: SentencePieceTokenizer
     train: Reader
-    validation_NxS: NDArray[np.int32]
+    validation: Features
+    """A fixed sample of the validation split."""
     sample_NxS: NDArray[np.int32]
     """Training rows from which the unigram baseline is counted."""
     rows_per_epoch: int | None
@@ -133,7 +138,7 @@ def _prepared(
             seed=config.seed,
             share=shard,
         ),
-        validation_NxS=_require_rows(validation_NxS, config),
+        validation={"tokens": _require_rows(validation_NxS, config)},
         sample_NxS=some_rows("train", SAMPLE_ROWS),
         rows_per_epoch=index.splits["train"].rows,
     )
@@ -206,7 +211,7 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: Share) -> Da
             seed=config.seed,
             share=shard,
         ),
-        validation_NxS=_require_rows(_as_array(validation, config), config),
+        validation={"tokens": _require_rows(_as_array(validation, config), config)},
         sample_NxS=_as_array(sample, config),
         rows_per_epoch=None,
     )
@@ -315,8 +320,6 @@ def _check_size(config: Config, where: Path, size: int) -> None:
 # not be its alone: where the `tensor` axis spans processes, several hold the same sequences and
 # must read the same.
 
-Rows = NDArray[np.int32]
-
 
 def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> Share:
     """The part of every batch that the process reads: all rows that its devices hold, no other."""
@@ -331,20 +334,34 @@ def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> Share:
     return Share(tuple(sorted(held)), parts)
 
 
-def global_batch(sharding: NamedSharding, local_RxS: Rows, shard: Share = Share()) -> jax.Array:  # noqa: B008
-    """The array of a whole batch [B, S], of which this process has the rows of its share."""
-    shape = (len(local_RxS) // len(shard.held) * shard.parts, local_RxS.shape[1])
+def global_batch(
+    sharding: NamedSharding,
+    local: Features,
+    objective: Objective,
+    shard: Share = Share(),  # noqa: B008
+) -> dict[str, jax.Array]:
+    """The features of a whole batch that an objective reads, from the examples of this process."""
+    if missing := objective.features.keys() - local.keys():
+        raise UserError(
+            f"the objective reads the feature {min(missing)!r}, but the data has only "
+            f"{', '.join(local)}; choose another objective.name, or prepare data that has it"
+        )
+    return {name: _global_array(sharding, local[name], shard) for name in objective.features}
 
-    def on_device(index: Any) -> Rows:
-        return sequences_of_device(local_RxS, shard, index[0])[:, index[1]]
+
+def _global_array(sharding: NamedSharding, local_Rx: NDArray[Any], shard: Share) -> jax.Array:
+    shape = (len(local_Rx) // len(shard.held) * shard.parts, *local_Rx.shape[1:])
+
+    def on_device(index: Any) -> NDArray[Any]:
+        return examples_of_device(local_Rx, shard, index[0])[:, *index[1:]]
 
     return jax.make_array_from_callback(shape, sharding, on_device)
 
 
-def sequences_of_device(local_RxS: Rows, shard: Share, of_batch: slice) -> Rows:
-    """The rows of one device, given as a slice of the whole batch, among those of its process."""
-    size = len(local_RxS) // len(shard.held)
+def examples_of_device(local_Rx: NDArray[Any], shard: Share, of_batch: slice) -> NDArray[Any]:
+    """The examples of one device, a slice of the whole batch, among those of its process."""
+    size = len(local_Rx) // len(shard.held)
     start, stop, _ = of_batch.indices(size * shard.parts)
     part, offset = divmod(start, size)
     first = shard.held.index(part) * size + offset
-    return local_RxS[first : first + stop - start]
+    return local_Rx[first : first + stop - start]

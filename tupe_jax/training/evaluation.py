@@ -1,9 +1,9 @@
-"""Validation: the same rows with the same masks in every run, so that losses can be compared.
+"""Validation: the same examples with the same masks in every run, so that losses are comparable.
 
-Masks are drawn batch by batch: they are others where `train.batch_size / train.accumulate` is.
+Masks are drawn per batch, so they depend on `train.batch_size / train.accumulate`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -11,48 +11,46 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.cpu_sync import block_on_cpu
 from tupe_jax.distributed.mesh import batch_sharding
-from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
-from tupe_jax.objectives.masking import MaskedBatch, never_chosen
-from tupe_jax.tokenizers.sentencepiece import SPECIAL
-from tupe_jax.training.dataset import global_batch
+from tupe_jax.objectives.base import Batch, Objective, Term, metrics
+from tupe_jax.training.dataset import Features, global_batch
 from tupe_jax.training.train_state import Params, random_key
-from tupe_jax.training.train_step import Mask
 
-Rows = NDArray[np.int32]
+Sums = tuple[dict[str, Term], dict[str, jax.Array]]
+"""The terms of an objective, and their weights."""
+PREFIX = "valid_"
 
 
 class Validation:
-    """Loss and accuracy at the masked positions of fixed validation rows."""
+    """The metrics of an objective on fixed validation examples."""
 
     def __init__(
         self,
         config: Config,
-        graph: nnx.GraphDef[MaskedLM],
-        mask: Mask,
-        rows_NxS: Rows,
+        graph: nnx.GraphDef[Any],
+        objective: Objective,
+        examples: Features,
         mesh: Mesh,
     ):
-        # As many rows at once as in a micro-batch of training, which fits by experience; the last
-        # batch is filled up with padding, of which nothing is ever masked.
+        # As many examples at once as in a micro-batch of training, which fits by experience.
         size = config.train.batch_size // config.train.accumulate
-        self._batches = list(_batches(rows_NxS, size, config.model.pad_id))
+        self._batches = list(_batches(examples, size, config.model.pad_id))
         self._mesh = mesh
-        self.never_chosen = never_chosen(config.objective, SPECIAL)
+        self._objective = objective
 
-        def masked_batch(tokens_BxS: jax.Array, number: jax.Array) -> MaskedBatch:
+        def prepare(batch: Batch, number: jax.Array) -> Any:
             # Not the run's seed: runs of different seeds are compared, too.
-            return mask(tokens_BxS, random_key(0, "validation", number))
+            return objective.prepare(batch, random_key(0, "validation", number))
 
-        def sums_of(params: Params, tokens_BxS: jax.Array, number: jax.Array) -> Sums:
-            return masked_lm_sums(nnx.merge(graph, params), masked_batch(tokens_BxS, number), None)
+        def sums_of(params: Params, batch: Batch, number: jax.Array) -> Sums:
+            inputs = prepare(batch, number)
+            terms = objective.terms(nnx.merge(graph, params), inputs, None)
+            return terms, objective.weights(inputs)
 
-        self._mask: Callable[..., MaskedBatch] = jax.jit(masked_batch)
+        self._prepare: Callable[..., Any] = jax.jit(prepare)
         self._sums_of: Callable[..., Sums] = jax.jit(sums_of)
 
     def __call__(
@@ -60,28 +58,45 @@ class Validation:
     ) -> dict[str, float] | None:
         """Validation metrics, or None if the run was asked to stop meanwhile."""
         totals: Any = None
-        for number, tokens_BxS in enumerate(self._batches):
+        for number, examples in enumerate(self._batches):
             if stop_requested():
                 return None
-            tokens = global_batch(batch_sharding(self._mesh), tokens_BxS)
+            batch = global_batch(batch_sharding(self._mesh), examples, self._objective)
             with jax.set_mesh(self._mesh):
-                sums = block_on_cpu(self._sums_of(params, tokens, jnp.int32(number)))
+                sums = block_on_cpu(self._sums_of(params, batch, jnp.int32(number)))
             totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
-        return {
-            "valid_loss": float(totals.loss / totals.weight),
-            "valid_accuracy": float(totals.correct / totals.weight),
+        measured = metrics(self._objective, *totals)
+        return {f"{PREFIX}{name}": float(value) for name, value in measured.items()}
+
+    def inputs(self) -> Iterator[Any]:
+        """What the objective makes of each validation batch, in host memory."""
+        for number, examples in enumerate(self._batches):
+            batch = {name: examples[name] for name in self._objective.features}
+            yield jax.device_get(self._prepare(batch, jnp.int32(number)))
+
+
+def metrics_text(valid: Mapping[str, float]) -> str:
+    """Return validation metrics in one line: "loss 2.464, accuracy 49.0%"."""
+    return ", ".join(
+        f"{name.removeprefix(PREFIX).replace('_', ' ')} {value_text(name, value)}"
+        for name, value in valid.items()
+    )
+
+
+def value_text(name: str, value: float) -> str:
+    return f"{value:.1%}" if name.endswith("accuracy") else f"{value:.3f}"
+
+
+def _batches(examples: Features, size: int, pad_id: int) -> Iterator[Features]:
+    """Batches of one size; the last is filled up with padding tokens and zeros."""
+    count = len(next(iter(examples.values())))
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        yield {
+            name: np.pad(
+                feature[start:stop],
+                ((0, size - (stop - start)), *[(0, 0)] * (feature.ndim - 1)),
+                constant_values=pad_id if name == "tokens" else 0,
+            )
+            for name, feature in examples.items()
         }
-
-    def targets(self) -> Rows:
-        """The hidden tokens of all validation rows, in one array: what a baseline has to guess."""
-        hidden = []
-        for number, tokens_BxS in enumerate(self._batches):
-            masked = jax.device_get(self._mask(tokens_BxS, jnp.int32(number)))
-            hidden.append(masked.targets_BxM[masked.weights_BxM > 0])
-        return np.concatenate(hidden)
-
-
-def _batches(rows_NxS: Rows, size: int, pad_id: int) -> Iterator[Rows]:
-    for start in range(0, len(rows_NxS), size):
-        batch = rows_NxS[start : start + size]
-        yield np.pad(batch, ((0, size - len(batch)), (0, 0)), constant_values=pad_id)

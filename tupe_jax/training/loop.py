@@ -23,8 +23,9 @@ from tupe_jax.distributed.cpu_sync import block_on_cpu
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
-from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.base import Objective
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.preemption import Stop, agreed_stop
 from tupe_jax.run.resume_checks import check_begun_with, check_unchanged
 from tupe_jax.training.dataset import (
@@ -34,7 +35,7 @@ from tupe_jax.training.dataset import (
     make_dataset,
     open_dataset,
 )
-from tupe_jax.training.evaluation import Validation
+from tupe_jax.training.evaluation import Validation, metrics_text
 from tupe_jax.training.monitoring.loss_spikes import SpikeDetector
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter
 from tupe_jax.training.monitoring.metrics import read_metrics as read_metrics_file
@@ -46,7 +47,6 @@ from tupe_jax.training.train_step import (
     Metrics,
     check_settings,
     lower_train_step,
-    masking,
     schedule_of,
 )
 from tupe_jax.utils.errors import UserError
@@ -63,7 +63,8 @@ class Run:
     went_on_from: int
     """The step at which this process began."""
     model: MaskedLM
-    """With averaged weights, if the config asks for them."""
+    """What the objective exports; with averaged weights, if the config asks for them."""
+    objective: Objective
     dataset: Dataset
     validation: Validation
 
@@ -106,9 +107,9 @@ def _pretrain(
     vocabulary_file = dataset.tokenizer.path.read_bytes()
 
     # ------------------------------------------------------------------ objective, optimizer
-    mask = masking(config, dataset.tokenizer.word_starts())
+    objective = make_objective(config, dataset.tokenizer.word_starts())
     schedule = schedule_of(config, dataset.rows_per_epoch)
-    validation = Validation(config, plan.graph, mask, dataset.validation_NxS, mesh)
+    validation = Validation(config, plan.graph, objective, dataset.validation, mesh)
 
     # ------------------------------------------------------------------ resume or begin
     restored = checkpoints.restore(plan.abstract_sharded)
@@ -132,19 +133,14 @@ def _pretrain(
     closing.callback(progress.close)
     speed = Speedometer(
         tokens_per_step=config.train.batch_size * config.data.length,
-        training_flops_per_token=training_flops_per_token(
-            config.model,
-            config.data.length,
-            scored_share=config.objective.mask_rate,
-            rows=config.train.batch_size // config.train.accumulate,
-        ),
+        training_flops_per_token=objective.training_flops_per_token(),
         device_kind=jax.devices()[0].device_kind,
         devices=jax.device_count(),
     )
     if step < config.train.steps:
         progress.status("compiling")
         with speed.pause("compile"):
-            train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
+            train_step = lower_train_step(config, plan, mesh, objective, schedule).compile()
         # Gloo, between CPUs, waits half a minute for a process that compiles longer, and no more.
         processes.gather("the compiled step", None)
     speed.start_interval(step)
@@ -194,10 +190,7 @@ def _pretrain(
         if valid is not None:
             evaluated, valid_loss = step, valid["valid_loss"]
             writer.write(step, valid)
-            logger.info(
-                f"step {step}: validation loss {valid_loss:.3f}, "
-                f"accuracy {valid['valid_accuracy']:.1%}"
-            )
+            logger.info("step %d: validation %s", step, metrics_text(valid))
 
     def evaluation_due() -> bool:
         return step == config.train.steps or (step > 0 and step % config.eval.every == 0)
@@ -207,7 +200,7 @@ def _pretrain(
     while step < config.train.steps and not stop.requested:
         profile.before(step)
         with speed.pause("data"):
-            batch = global_batch(sharding, dataset.train.next()["tokens"], shard)
+            batch = global_batch(sharding, dataset.train.next(), objective, shard)
         state, metrics = block_on_cpu(train_step(state, batch))
         step += 1
         unread.append((step, metrics))
@@ -229,7 +222,8 @@ def _pretrain(
         step=step,
         finished=step == evaluated == config.train.steps,
         went_on_from=began,
-        model=nnx.merge(plan.graph, _averaged_or_current(state)),
+        model=objective.to_export(nnx.merge(plan.graph, _averaged_or_current(state))),
+        objective=objective,
         dataset=dataset,
         validation=validation,
     )

@@ -1,8 +1,8 @@
 """What a finished run shows: how much was learned, a few filled masks, and two pictures."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -26,6 +26,7 @@ from tupe_jax.tokenizers.sentencepiece import (
     SPECIAL_TOKENS,
     SentencePieceTokenizer,
 )
+from tupe_jax.training.evaluation import PREFIX, value_text
 from tupe_jax.training.loop import Run
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.utils.plotting import attention_by_position, loss_curve, position_matrices
@@ -40,26 +41,38 @@ def summarise(run: Run, workdir: Path) -> str:
     run = replace(run, model=_on_one_device(run.model))
     lines = read_metrics(workdir / METRICS_FILE)
     valid = next(line for line in reversed(lines) if "valid_loss" in line)
-    counts_V = count_tokens([run.dataset.sample_NxS], run.model.config.vocab_size)
-    baseline = UnigramBaseline.from_counts(counts_V, run.validation.never_chosen)
-    targets = run.validation.targets()
-    unigram_loss = baseline.loss(targets)
-    loss_curve(lines, unigram_loss, workdir / LOSS_PICTURE)
-    length = min(SHOWN_POSITIONS, run.dataset.validation_NxS.shape[1])
+    sample = run.dataset.sample_NxS.ravel()
+    counts_V = np.bincount(sample, minlength=run.model.config.vocab_size)
+    baseline = run.objective.baseline(counts_V, run.validation.inputs())
+    loss_curve(lines, baseline.get("loss"), workdir / LOSS_PICTURE)
+    length = min(SHOWN_POSITIONS, run.dataset.validation["tokens"].shape[1])
     weights, title = position_only(run.model, length)
     position_matrices(weights, workdir / POSITION_PICTURE, title=title)
     return "\n".join(
         [
-            f"validation loss {valid['valid_loss']:.3f} nats per masked token; "
-            f"guessing by frequency {unigram_loss:.3f}",
-            f"accuracy        {valid['valid_accuracy']:.1%}; "
-            f"guessing by frequency {baseline.accuracy(targets):.1%}",
+            *_metrics(valid, baseline, run.objective.loss_unit),
             "",
-            *_filled(run),
+            *(_filled(run) if run.model.config.masked_word_head else ()),
             "",
             f"in {workdir}: {LOSS_PICTURE}, {POSITION_PICTURE}, {METRICS_FILE}, checkpoints/",
         ]
     )
+
+
+def _metrics(
+    valid: Mapping[str, float], baseline: Mapping[str, float], loss_unit: str
+) -> Iterator[str]:
+    """A line for each validation metric, beside that of token frequencies alone."""
+    for key, value in valid.items():
+        if not key.startswith(PREFIX):
+            continue
+        name = key.removeprefix(PREFIX)
+        label = "validation loss" if name == "loss" else f"{name.replace('_', ' '):15}"
+        unit = f" {loss_unit}" if name == "loss" else ""
+        line = f"{label} {value_text(name, value)}{unit}"
+        if name in baseline:
+            line += f"; guessing by frequency {value_text(name, baseline[name])}"
+        yield line
 
 
 def _on_one_device(model: MaskedLM) -> MaskedLM:
@@ -92,7 +105,7 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
 
 def _filled(run: Run) -> Iterator[str]:
     """Sentences of the validation text with one word hidden, and the model's guesses."""
-    examples = list(_examples(run.dataset.tokenizer, run.dataset.validation_NxS))
+    examples = list(_examples(run.dataset.tokenizer, run.dataset.validation["tokens"]))
     sentences = [sentence for sentence, _ in examples]
     for (sentence, word), filled in zip(
         examples, fill_masks(run.model, run.dataset.tokenizer, sentences, top_k=3), strict=True
@@ -102,10 +115,10 @@ def _filled(run: Run) -> Iterator[str]:
 
 
 def _examples(
-    vocabulary: SentencePieceTokenizer, rows_NxS: NDArray[np.int32]
+    tokenizer: SentencePieceTokenizer, rows_NxS: NDArray[np.int32]
 ) -> Iterator[tuple[str, str]]:
     """Whole sentences, each with a word in the middle hidden, and that word."""
-    starts = np.array(vocabulary.word_starts())
+    starts = np.array(tokenizer.word_starts())
     found = 0
     for row in rows_NxS:
         for sentence in _sentences(row):
@@ -115,9 +128,9 @@ def _examples(
                 continue
             place = int(whole[len(whole) // 2])
             before, after = (
-                vocabulary.decode(part) for part in (sentence[:place], sentence[place + 1 :])
+                tokenizer.decode(part) for part in (sentence[:place], sentence[place + 1 :])
             )
-            yield f"{before} {MASK} {after}".strip(), vocabulary.decode([sentence[place]])
+            yield f"{before} {MASK} {after}".strip(), tokenizer.decode([sentence[place]])
             found += 1
             break  # one of each row, for variety
         if found == EXAMPLES:
@@ -129,42 +142,3 @@ def _sentences(row: NDArray[np.int32]) -> list[NDArray[np.int32]]:
     ends = np.flatnonzero(row == SEP_ID)
     between = [row[a + 1 : b] for a, b in itertools.pairwise(ends)]
     return [s for s in between if len(s) and not np.isin(s, (PAD_ID, CLS_ID)).any()]
-
-
-@dataclass(frozen=True)
-class UnigramBaseline:
-    """The frequencies of the words of a corpus, as a guess at every masked word alike."""
-
-    probability_V: NDArray[np.float64]
-
-    @classmethod
-    def from_counts(
-        cls, counts_V: NDArray[np.int64], never_chosen: Sequence[int]
-    ) -> "UnigramBaseline":
-        """Add-one smoothing, over the tokens that masking can choose at all."""
-        maskable_V = ~np.isin(np.arange(len(counts_V)), never_chosen)
-        smoothed_V = np.where(maskable_V, counts_V + 1.0, 0.0)
-        return cls(smoothed_V / smoothed_V.sum())
-
-    @property
-    def entropy(self) -> float:
-        """In nats: the loss on masked words that are distributed as the counted text is."""
-        p = self.probability_V[self.probability_V > 0]
-        return float(-(p * np.log(p)).sum())
-
-    def loss(self, targets: NDArray[np.integer]) -> float:
-        """Mean cross-entropy of these words, in nats; to be compared with `valid_loss`."""
-        with np.errstate(divide="ignore"):  # a target that is never masked deserves its infinity
-            return float(-np.log(self.probability_V[targets]).mean())
-
-    def accuracy(self, targets: NDArray[np.integer]) -> float:
-        """How often the most frequent piece is right; to be compared with `valid_accuracy`."""
-        return float((targets == self.probability_V.argmax()).mean())
-
-
-def count_tokens(rows: Iterable[NDArray[np.integer]], vocab_size: int) -> NDArray[np.int64]:
-    """How often each piece occurs in arrays of token ids, [V]."""
-    counts_V = np.zeros(vocab_size, np.int64)
-    for tokens in rows:
-        counts_V += np.bincount(tokens.ravel(), minlength=vocab_size)
-    return counts_V

@@ -1,8 +1,8 @@
 """Everything that changes during training, as one tree of arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from flax import nnx
 
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import AnyMesh, tree_shardings
-from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.optim.optimizer import make_optimizer
 
 Params = nnx.State[Any, Any]
@@ -20,7 +20,7 @@ Params = nnx.State[Any, Any]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """The model and its optimizer after `step` batches."""
+    """The trained module and its optimizer after `step` batches."""
 
     step: jax.Array
     """int32: batches consumed so far, whether or not they led to an update."""
@@ -33,10 +33,11 @@ class TrainState:
     skipped_in_a_row: jax.Array
 
 
-def init_state(config: Config, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state at step 0: a function of the seed."""
-    model = MaskedLM(config.model, rngs=nnx.Rngs(random_key(config.seed, "init", 0)))
-    params = nnx.state(model, nnx.Param)
+def init_state(
+    config: Config, module: nnx.Module, optimizer: optax.GradientTransformation
+) -> TrainState:
+    """The state at step 0."""
+    params = nnx.state(module, nnx.Param)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
@@ -51,7 +52,8 @@ def init_state(config: Config, optimizer: optax.GradientTransformation) -> Train
 class StatePlan:
     """The shape and sharding of the state, and how to make it: no array is ever built unsharded."""
 
-    graph: nnx.GraphDef[MaskedLM]
+    graph: nnx.GraphDef[Any]
+    """Of the module that the objective trains."""
     abstract: TrainState
     shardings: TrainState
     create: Callable[[], TrainState]
@@ -73,21 +75,33 @@ def plan_state(config: Config, mesh: AnyMesh) -> StatePlan:
     A mesh without devices is enough for shapes and shardings, which do not depend on them.
     """
     optimizer = make_optimizer(config.optimizer, optax.constant_schedule(0.0))
-    graph = nnx.graphdef(nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0))))
+    objective = make_objective(config)
+
+    def build() -> nnx.Module:
+        return objective.build(nnx.Rngs(random_key(config.seed, "init", 0)))
 
     def init() -> TrainState:
-        return init_state(config, optimizer)
+        return init_state(config, build(), optimizer)
 
+    graph = nnx.graphdef(nnx.eval_shape(build))
     abstract = jax.eval_shape(init)
     shardings = tree_shardings(mesh, abstract)
     return StatePlan(graph, abstract, shardings, jax.jit(init, out_shardings=shardings))
 
 
-_STREAMS = ("init", "masking", "dropout", "validation", "order")
+Stream = Literal["init", "masking", "dropout", "validation", "order"]
+
+_NUMBER_OF_STREAM: Mapping[Stream, int] = {
+    "init": 0,
+    "masking": 1,
+    "dropout": 2,
+    "validation": 3,
+    "order": 4,
+}
+"""Resumed runs depend on these numbers: add streams, but never change the number of one."""
 
 
-def random_key(seed: Any, stream: str, step: Any) -> jax.Array:
+def random_key(seed: Any, stream: Stream, step: Any) -> jax.Array:
     """Randomness is a function of (seed, stream, step), so that nothing random needs saving."""
-    return jax.random.fold_in(
-        jax.random.fold_in(jax.random.key(seed), _STREAMS.index(stream)), step
-    )
+    key = jax.random.fold_in(jax.random.key(seed), _NUMBER_OF_STREAM[stream])
+    return jax.random.fold_in(key, step)

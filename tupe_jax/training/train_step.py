@@ -1,29 +1,24 @@
-"""One training step: mask, differentiate, update unless not finite; and its compilation."""
+"""One training step: prepare, differentiate, update unless not finite; and its compilation."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
 
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, check_batch
-from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.masked_lm import Sums, masked_lm_sums
-from tupe_jax.objectives.masking import MaskedBatch, mask_tokens
-from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID, SPECIAL
+from tupe_jax.objectives.base import Batch, Objective, Term, metrics, total_loss
+from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.optim.schedule import scheduled_learning_rate
 from tupe_jax.training.train_state import Params, StatePlan, TrainState, random_key
 from tupe_jax.utils.errors import UserError
 
-Mask = Callable[[jax.Array, jax.Array], MaskedBatch]
-"""(tokens [B, S], key) -> rows with some tokens hidden."""
+Terms = dict[str, Term]
 Metrics = dict[str, jax.Array]
 
 EMA_WARMUP = 80
@@ -33,29 +28,30 @@ the loss falls fast, and 160 gains less from averaging."""
 
 def make_train_step(
     config: Config,
-    graph: nnx.GraphDef[MaskedLM],
-    mask: Mask,
+    graph: nnx.GraphDef[Any],
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     learning_rate: optax.Schedule,
-) -> Callable[[TrainState, jax.Array], tuple[TrainState, Metrics]]:
-    """The function (state, tokens [B, S]) -> (state, metrics)."""
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """The function (state, batch) -> (state, metrics)."""
 
-    def train_step(state: TrainState, tokens_BxS: jax.Array) -> tuple[TrainState, Metrics]:
-        masked = mask(tokens_BxS, random_key(config.seed, "masking", state.step))
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        inputs = objective.prepare(batch, random_key(config.seed, "masking", state.step))
         key = random_key(config.seed, "dropout", state.step)
-        total = masked.weights_BxM.sum()
+        weights = objective.weights(inputs)  # of the whole batch, also for each micro-batch
 
-        def loss(params: Params, rows: MaskedBatch, key: jax.Array) -> tuple[jax.Array, Sums]:
-            sums = masked_lm_sums(nnx.merge(graph, params), rows, key)
-            return sums.loss / total, sums
+        def loss(params: Params, inputs: Any, key: jax.Array) -> tuple[jax.Array, Terms]:
+            terms = objective.terms(nnx.merge(graph, params), inputs, key)
+            return total_loss(objective, terms, weights), terms
 
-        gradient, sums = accumulate(
-            jax.grad(loss, has_aux=True), state.params, masked, key, config.train.accumulate
+        gradient, terms = accumulate(
+            jax.grad(loss, has_aux=True), state.params, inputs, key, config.train.accumulate
         )
+        measured = metrics(objective, terms, weights)
         gradient_norm = optax.tree.norm(gradient)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
+        finite = jnp.isfinite(measured["loss"]) & jnp.isfinite(gradient_norm)
 
         def if_finite(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
@@ -72,8 +68,7 @@ def make_train_step(
             skipped_in_a_row=(state.skipped_in_a_row + 1) * skipped,
         )
         return new_state, {
-            "loss": sums.loss / total,
-            "accuracy": sums.correct / total,
+            **measured,
             "grad_norm": gradient_norm,
             "learning_rate": jnp.asarray(learning_rate(updates_before)),
             "skipped": new_state.skipped,
@@ -84,33 +79,33 @@ def make_train_step(
 
 
 def accumulate(
-    gradient_of: Callable[..., tuple[Any, Sums]],
+    gradient_of: Callable[..., tuple[Any, Terms]],
     params: Params,
-    rows: MaskedBatch,
+    inputs: Any,
     key: jax.Array,
     count: int,
-) -> tuple[Any, Sums]:
-    """The sum of the gradients, and of their sums, of `count` micro-batches one after the other."""
+) -> tuple[Any, Terms]:
+    """The sums of the gradients and of the terms of `count` micro-batches, one after the other."""
     if count == 1:
-        return gradient_of(params, rows, key)
+        return gradient_of(params, inputs, key)
 
     def spread(x: jax.Array) -> jax.Array:
-        # Row i goes to micro-batch i % count: each device keeps its rows, whatever its share.
+        # Example i goes to micro-batch i % count, so that every device keeps its examples.
         return x.reshape(x.shape[0] // count, count, *x.shape[1:]).swapaxes(0, 1)
 
-    def add(total: Any, micro_batch: tuple[jax.Array, MaskedBatch]) -> tuple[Any, None]:
-        index, rows = micro_batch
+    def add(total: Any, micro_batch: tuple[jax.Array, Any]) -> tuple[Any, None]:
+        index, inputs = micro_batch
         return jax.tree.map(
-            jnp.add, total, gradient_of(params, rows, jax.random.fold_in(key, index))
+            jnp.add, total, gradient_of(params, inputs, jax.random.fold_in(key, index))
         ), None
 
-    micro_batches = (jnp.arange(count), jax.tree.map(spread, rows))
+    micro_batches = (jnp.arange(count), jax.tree.map(spread, inputs))
     first = jax.tree.map(lambda x: x[0], micro_batches)
     zeros = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient_of, params, first[1], key)
     )
     total, _ = jax.lax.scan(add, zeros, micro_batches)
-    result: tuple[Any, Sums] = total
+    result: tuple[Any, Terms] = total
     return result
 
 
@@ -131,33 +126,27 @@ def averaged(
 
 
 def lower_train_step(
-    config: Config, plan: StatePlan, mesh: Mesh, mask: Mask, schedule: optax.Schedule
+    config: Config, plan: StatePlan, mesh: Mesh, objective: Objective, schedule: optax.Schedule
 ) -> jax.stages.Lowered:
-    """The step (state, tokens) -> (state, metrics), ready to be compiled; the state is given up."""
+    """The step (state, batch) -> (state, metrics), ready to compile; the state is donated."""
     optimizer = make_optimizer(config.optimizer, schedule)
-    step = make_train_step(config, plan.graph, mask, optimizer, schedule)
+    step = make_train_step(config, plan.graph, objective, optimizer, schedule)
     with jax.set_mesh(mesh):
         return jax.jit(step, donate_argnums=0, out_shardings=(plan.shardings, None)).lower(
-            plan.abstract_sharded, tokens_shape(config, mesh)
+            plan.abstract_sharded, batch_shapes(config, mesh, objective)
         )
 
 
-def tokens_shape(config: Config, mesh: Mesh) -> jax.ShapeDtypeStruct:
-    """Of a global batch."""
-    shape = (config.train.batch_size, config.data.length)
-    return jax.ShapeDtypeStruct(shape, np.int32, sharding=batch_sharding(mesh))
-
-
-def masking(config: Config, starts_word_V: Sequence[bool]) -> Mask:
-    """How the config hides tokens; `starts_word_V` tells which pieces begin a word."""
-    by_word = config.objective.mask_unit == "word"
-    return partial(
-        mask_tokens,
-        objective=config.objective,
-        special=SPECIAL,
-        vocab_size=config.model.vocab_size,
-        starts_word_V=jnp.array(starts_word_V) if by_word else None,
-    )
+def batch_shapes(
+    config: Config, mesh: Mesh, objective: Objective
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """The features of a global batch."""
+    return {
+        name: jax.ShapeDtypeStruct(
+            (config.train.batch_size, *feature.shape), feature.dtype, sharding=batch_sharding(mesh)
+        )
+        for name, feature in objective.features.items()
+    }
 
 
 def check_settings(config: Config, mesh: Mesh) -> None:

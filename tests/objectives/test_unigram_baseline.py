@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from tupe_jax.config.schema import ObjectiveConfig
-from tupe_jax.data.pretraining.prepared_reader import TokenShards
-from tupe_jax.data.pretraining.token_shards import (
-    shard_file,
-    write_shard,
-)
+from tupe_jax.objectives.masked_lm import UnigramBaseline
 from tupe_jax.objectives.masking import never_chosen
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL, UNK_ID
-from tupe_jax.training.summary import UnigramBaseline, count_tokens
 
 NEVER_CHOSEN = never_chosen(ObjectiveConfig(), SPECIAL)
 
@@ -59,27 +54,5 @@ def test_no_counts_mean_that_all_are_alike():
 def test_on_words_drawn_as_counted_the_loss_is_the_entropy():
     rng = np.random.default_rng(0)
     tokens = rng.choice(np.arange(5, 50), p=rng.dirichlet(np.ones(45)), size=(200, 500))
-    guess = UnigramBaseline.from_counts(count_tokens([tokens], 50), NEVER_CHOSEN)
+    guess = UnigramBaseline.from_counts(np.bincount(tokens.ravel(), minlength=50), NEVER_CHOSEN)
     assert guess.loss(tokens) == pytest.approx(guess.entropy, abs=1e-3)
-
-
-@pytest.fixture
-def shards(tmp_path):
-    """Ten rows in three shards; row n holds the id n twice."""
-    shards = tuple(
-        write_shard(
-            tmp_path / shard_file("train", number, 3), np.stack([rows, rows], axis=1), "uint16"
-        )
-        for number, rows in enumerate(np.array_split(np.arange(10), 3))
-    )
-    return TokenShards(tmp_path, shards, length=2, dtype="uint16")
-
-
-def test_all_rows_of_a_prepared_folder_are_counted(shards):
-    counts_V = count_tokens([shards.read(list(range(10)))], 12)
-    assert counts_V.tolist() == [2] * 10 + [0, 0]
-
-
-def test_a_sample_is_spread_over_the_whole_split(shards):
-    sample_NxS = shards.read(shards.spread(4).tolist())
-    assert sample_NxS[:, 0].tolist() == [0, 2, 5, 7]
