@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.config.schema import MeshConfig
-from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.readers import HostShard
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
 from tupe_jax.training.batches import global_batch, rows_of_device, share_of_process
 
@@ -37,7 +37,7 @@ def test_hosts_of_a_pod_read_the_rows_of_their_chips_and_no_other(target, axes, 
     assert len(hosts) == len(devices) // 4
     for host in hosts:
         share = share_of_process(sharding, batch_size, host)
-        rows = share.rows(batch_size)
+        rows = share.indices(batch_size)
         needed = set()
         for device, (of_batch, _) in sharding.devices_indices_map(batch_BxS.shape).items():
             if device.process_index == host:
@@ -60,13 +60,13 @@ def test_the_tests_above_have_hosts_whose_rows_do_not_lie_together():
 
 def test_rows_that_a_process_does_not_have_are_no_other_rows():
     with pytest.raises(ValueError, match="not in tuple"):
-        rows_of_device(np.zeros((4, 3), np.int32), Share((0, 2), 4), slice(2, 4))
+        rows_of_device(np.zeros((4, 3), np.int32), HostShard((0, 2), 4), slice(2, 4))
 
 
-@pytest.mark.parametrize("share", [Share(), Share((0, 1, 2, 3), 4)])
+@pytest.mark.parametrize("share", [HostShard(), HostShard((0, 1, 2, 3), 4)])
 def test_the_array_has_the_rows_in_order(share):
     mesh = jax.make_mesh((1, 1), ("data", "tensor"))
     sharding = NamedSharding(mesh, PartitionSpec("data", None))
     rows_BxS = np.arange(24, dtype=np.int32).reshape(8, 3)
-    assert share_of_process(sharding, 8, 0) == Share()
+    assert share_of_process(sharding, 8, 0) == HostShard()
     np.testing.assert_array_equal(global_batch(sharding, rows_BxS, share), rows_BxS)

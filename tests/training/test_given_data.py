@@ -11,9 +11,8 @@ from tests.test_documented_commands import in_blocks, text_of
 from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.ablation.shared_data import make_shared_data
-from tupe_jax.data.pretraining.plan import Settings
-from tupe_jax.data.pretraining.prepare import prepare
-from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.readers import HostShard
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, read_index
@@ -155,7 +154,7 @@ def test_a_folder_of_an_older_version_needs_the_vocabulary(corpus, folder, tmp_p
 
 
 def test_a_run_on_whole_sentences_resumes_exactly(corpus, tmp_path):
-    made = Settings(runs.TASK, corpus / "v.model", runs.LENGTH, shards=2, packing="sentences")
+    made = PrepareConfig(runs.TASK, corpus / "v.model", runs.LENGTH, shards=2, packing="sentences")
     prepare(made, tmp_path / "rows", worker_count=1)
     changes = {"data.packing": "sentences", "train.steps": 6, "checkpoint.every": 2}
     arguments = runs.settings(tmp_path, **changes)
@@ -192,7 +191,7 @@ def texts(tmp_path_factory):
 def live_corpus(corpus, task, rows):
     changes = {"data.task": task, "eval.rows": rows}
     config = runs.config_of(runs.settings(corpus, reader="live", **changes))
-    return open_corpus(config, Path(), corpus / "v.model", Share())
+    return open_corpus(config, Path(), corpus / "v.model", HostShard())
 
 
 def validation_rows(corpus, task, rows=10_000):

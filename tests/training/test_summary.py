@@ -7,9 +7,9 @@ import pytest
 
 from tupe_jax.config.schema import ObjectiveConfig
 from tupe_jax.data.pretraining.token_shards import (
-    Index,
+    PreparedIndex,
     Split,
-    shard_file,
+    shard_file_name,
     write_index,
     write_shard,
 )
@@ -71,12 +71,12 @@ def folder(tmp_path):
     """Ten rows in three shards; row n holds the id n twice."""
     shards = tuple(
         write_shard(
-            tmp_path / shard_file("train", number, 3), np.stack([rows, rows], axis=1), "uint16"
+            tmp_path / shard_file_name("train", number, 3), np.stack([rows, rows], axis=1), "uint16"
         )
         for number, rows in enumerate(np.array_split(np.arange(10), 3))
     )
     split = Split(shards=shards, rows=10, tokens=20, documents=1)
-    write_index(tmp_path, Index("toy", "ab" * 32, 12, 2, 0, {"train": split}))
+    write_index(tmp_path, PreparedIndex("toy", "ab" * 32, 12, 2, 0, {"train": split}))
     return tmp_path
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.data.labelled.encode import Encoder, join
+from tupe_jax.data.labelled.encode import join
 from tupe_jax.model.positions import longest_input, padding_matters
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import MASK_ID, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
@@ -30,7 +31,7 @@ class Batch(NamedTuple):
     """Which of the given rows these are; without the repeated ones."""
 
 
-def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig) -> list[Row]:
+def encode_sentences(encoder: Tokenizer, texts: Sequence[str], config: ModelConfig) -> list[Row]:
     """The row of each."""
     pieces = [
         encode_unmasked(encoder, text, named(text, number, len(texts)))
@@ -39,7 +40,7 @@ def encode_sentences(encoder: Encoder, texts: Sequence[str], config: ModelConfig
     return as_rows(encoder, pieces, texts, longest_input(config))
 
 
-def encode_unmasked(encoder: Encoder, text: str, name: str) -> list[int]:
+def encode_unmasked(encoder: Tokenizer, text: str, name: str) -> list[int]:
     """The pieces of a text that has no [MASK], or one that its vocabulary knows as a piece."""
     ids = encoder.encode(text)
     if MASK in text and encoder.special.mask_id not in ids:
@@ -61,7 +62,7 @@ def _shortened(text: str) -> str:
 
 
 def as_rows(
-    encoder: Encoder, pieces: Sequence[list[int]], texts: Sequence[str], longest: float
+    encoder: Tokenizer, pieces: Sequence[list[int]], texts: Sequence[str], longest: float
 ) -> list[Row]:
     """The row of each text, which these are the pieces of.
 

@@ -10,10 +10,11 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.data.labelled.encode import Encoder, join
+from tupe_jax.data.labelled.encode import join
 from tupe_jax.inference.batching import batches, encode_unmasked, named
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import padding_matters
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 Texts = str | tuple[str, str]
@@ -42,7 +43,7 @@ def as_answers(outputs_NxC: NDArray[np.float32], classes: Sequence[str]) -> list
 
 
 def head_outputs(
-    model: MaskedLM, encoder: Encoder, texts: Sequence[Texts], head: str, length: int
+    model: MaskedLM, encoder: Tokenizer, texts: Sequence[Texts], head: str, length: int
 ) -> NDArray[np.float32]:
     """What a classification head gives for each, [N, C]; cut at `length` tokens, as in training."""
     rows = [
@@ -58,7 +59,7 @@ def head_outputs(
     return outputs_NxC.astype(np.float32)
 
 
-def _row(encoder: Encoder, text: Texts, name: str, length: int) -> NDArray[np.int32]:
+def _row(encoder: Tokenizer, text: Texts, name: str, length: int) -> NDArray[np.int32]:
     parts = (text,) if isinstance(text, str) else text
     ids = [encode_unmasked(encoder, part, name) for part in parts]
     if not all(ids):

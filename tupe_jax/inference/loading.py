@@ -18,7 +18,8 @@ from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import importing as hugging_face
 from tupe_jax.model import params as flat
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 

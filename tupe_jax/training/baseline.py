@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.data.pretraining.prepared_reader import TokenShards
+from tupe_jax.data.pretraining.readers import TokenShards
 from tupe_jax.data.pretraining.token_shards import read_index
 from tupe_jax.utils.errors import UserError
 

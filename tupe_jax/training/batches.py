@@ -13,12 +13,12 @@ import numpy as np
 from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
-from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.readers import HostShard
 
 Rows = NDArray[np.int32]
 
 
-def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> Share:
+def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> HostShard:
     """The part of every batch that the process reads: all rows that its devices hold, no other."""
     indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
     first_rows = {device: rows.indices(batch_size)[0] for device, (rows, _) in indices.items()}
@@ -28,10 +28,14 @@ def share_of_process(sharding: NamedSharding, batch_size: int, process: int) -> 
         for device, first in first_rows.items()
         if device.process_index == process
     }
-    return Share(tuple(sorted(held)), parts)
+    return HostShard(tuple(sorted(held)), parts)
 
 
-def global_batch(sharding: NamedSharding, rows_RxS: Rows, share: Share = Share()) -> jax.Array:  # noqa: B008
+def global_batch(
+    sharding: NamedSharding,
+    rows_RxS: Rows,
+    share: HostShard = HostShard(),  # noqa: B008
+) -> jax.Array:
     """The array of a whole batch [B, S], of which this process has the rows of its share."""
     shape = (len(rows_RxS) // len(share.held) * share.parts, rows_RxS.shape[1])
 
@@ -41,7 +45,7 @@ def global_batch(sharding: NamedSharding, rows_RxS: Rows, share: Share = Share()
     return jax.make_array_from_callback(shape, sharding, on_device)
 
 
-def rows_of_device(rows_RxS: Rows, share: Share, of_batch: slice) -> Rows:
+def rows_of_device(rows_RxS: Rows, share: HostShard, of_batch: slice) -> Rows:
     """The rows of one device, given as a slice of the whole batch, among those of its process."""
     size = len(rows_RxS) // len(share.held)
     start, stop, _ = of_batch.indices(size * share.parts)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.cleaning import parse_cleaning
-from tupe_jax.data.pretraining.readers import Reader, Share
+from tupe_jax.data.pretraining.readers import HostShard, Reader
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.training.given_data import (
     check_checkpoint_vocabulary,
@@ -67,7 +67,7 @@ def has_tokenizer(workdir: Path) -> bool:
     return (workdir / DATA_FOLDER / VOCABULARY_FILE).exists()
 
 
-def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: Share) -> Corpus:
+def open_corpus(config: Config, workdir: Path, vocabulary_path: Path, share: HostShard) -> Corpus:
     """Open the data of a config; of each training batch, the share of this process."""
     vocabulary = SentencePieceTokenizer.load(vocabulary_path)
     if config.data.reader == "live":
@@ -106,9 +106,9 @@ def _vocabulary(
 
 
 def _prepared(
-    config: Config, vocabulary: SentencePieceTokenizer, workdir: Path, share: Share
+    config: Config, vocabulary: SentencePieceTokenizer, workdir: Path, share: HostShard
 ) -> Corpus:
-    from tupe_jax.data.pretraining.prepared_reader import PreparedReader, TokenShards
+    from tupe_jax.data.pretraining.readers import PreparedReader, TokenShards
     from tupe_jax.data.pretraining.token_shards import read_index
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
@@ -128,7 +128,7 @@ def _prepared(
             split="train",
             batch_size=config.train.batch_size,
             seed=config.seed,
-            share=share,
+            host_shard=share,
         ),
         validation_NxS=_require_rows(validation_NxS, config),
         sample_NxS=some_rows("train", SAMPLE_ROWS),
@@ -139,16 +139,15 @@ def _prepared(
 def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str], None]) -> None:
     import os
 
-    from tupe_jax.data.pretraining.plan import Settings
-    from tupe_jax.data.pretraining.prepare import prepare
+    from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
     from tupe_jax.data.pretraining.token_shards import INDEX_FILE
 
     if (folder / INDEX_FILE).exists():
         return
     say(f"preparing rows of {config.data.length} tokens of {config.data.task}")
-    settings = Settings(
+    settings = PrepareConfig(
         task=config.data.task,
-        vocabulary=vocabulary,
+        tokenizer=vocabulary,
         length=config.data.length,
         cleaning=parse_cleaning(config.data.cleaning),
         seed=config.seed,
@@ -159,16 +158,16 @@ def _prepare(config: Config, vocabulary: Path, folder: Path, say: Callable[[str]
     say(f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents")
 
 
-def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> Corpus:
+def _live(config: Config, vocabulary: SentencePieceTokenizer, share: HostShard) -> Corpus:
     from itertools import islice
 
-    from tupe_jax.data.pretraining.graph import elements
     from tupe_jax.data.pretraining.seqio_tasks import make_task_or_mixture, parse_task
     from tupe_jax.data.pretraining.streaming_reader import (
         StreamingReader,
-        rows_of_task,
+        epochs_of_task,
         take_by_size,
     )
+    from tupe_jax.data.tf_utils import elements
 
     components = parse_task(config.data.task, config.seed)
     cleaning = parse_cleaning(config.data.cleaning)
@@ -179,7 +178,7 @@ def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> C
 
     def some_rows(task: Any, split: str) -> Iterator[NDArray[np.int32]]:
         # Shuffled, but not by the run's seed: runs of different seeds are compared.
-        rows = elements(rows_of_task(task, split, config.data.length)(0))
+        rows = elements(epochs_of_task(task, split, config.data.length)(0))
         return (row["tokens"] for row in rows)
 
     # One pass of each source: a mixture repeats its sources without end.
@@ -193,13 +192,13 @@ def _live(config: Config, vocabulary: SentencePieceTokenizer, share: Share) -> C
     return Corpus(
         vocabulary=vocabulary,
         train=StreamingReader(
-            rows_of_task(task, "train", config.data.length),
+            epochs_of_task(task, "train", config.data.length),
             task=task.name,  # tells of a changed corpus, too
             vocabulary_sha256=vocabulary.sha256,
             length=config.data.length,
             batch_size=config.train.batch_size,
             seed=config.seed,
-            share=share,
+            host_shard=share,
         ),
         validation_NxS=_require_rows(_as_array(validation, config), config),
         sample_NxS=_as_array(sample, config),

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.token_shards import (
-    Index,
-    check_tokenizer,
+    PreparedIndex,
+    check_tokenizer_file,
     parse_index,
-    require_vocabulary,
+    require_tokenizer,
 )
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -25,7 +25,7 @@ def check_given_data(config: Config, *, resumes: bool) -> None:
         index = parse_index(folder)
         check_index(config, folder, index)
         if not given:
-            check_tokenizer(folder, index)
+            check_tokenizer_file(folder, index)
         if not (given or index.tokenizer or resumes):
             raise no_tokenizer(config)
     if given and (Path(given).exists() or not resumes):
@@ -44,7 +44,7 @@ def require_fitting_vocabulary(config: Config, vocabulary: SentencePieceTokenize
     _check_size(config, vocabulary.path, vocabulary.size)
     if config.data.prepared:
         folder = Path(config.data.prepared)
-        require_vocabulary(folder, parse_index(folder), vocabulary.sha256)
+        require_tokenizer(folder, parse_index(folder), vocabulary.sha256)
 
 
 def check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> None:
@@ -71,7 +71,7 @@ def given_vocabulary(config: Config) -> Path | None:
     return folder / tokenizer if tokenizer else None
 
 
-def check_index(config: Config, folder: Path, index: Index) -> None:
+def check_index(config: Config, folder: Path, index: PreparedIndex) -> None:
     """Fail unless prepared rows have the length, packing and vocabulary size of the config."""
     data = config.data
     if index.length != data.length:

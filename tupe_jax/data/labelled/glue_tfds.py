@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
 from tupe_jax.data.labelled.glue import LabelledTask, split_names
-from tupe_jax.data.tensorflow_on_cpu import tfds
-from tupe_jax.data.tfds_on_disk import find_builder
+from tupe_jax.data.tf_utils import find_builder, tfds
 from tupe_jax.utils.errors import UserError
 
 

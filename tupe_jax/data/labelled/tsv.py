@@ -4,14 +4,15 @@ Quotation marks are ordinary characters. Columns are found by name, so that file
 of them (parse trees, annotators' labels) need no special case.
 """
 
+import gzip
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
-from tupe_jax.data.labelled.lines import numbered_lines
 from tupe_jax.utils.errors import UserError
 
 
@@ -142,3 +143,25 @@ def _check_header(path: Path, header: Sequence[str], needed: Sequence[str]) -> N
             f"{path}:1: no column {', '.join(map(repr, missing))}; the columns are "
             f"{', '.join(map(repr, header))}"
         )
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line numbers and lines that are not empty, without the line's end.
+
+    Lines end at a line feed only: sentences may hold other characters that Unicode takes for line
+    ends.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                text = line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
+                if text:
+                    yield number, text
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: not UTF-8 ({error.reason})") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: broken gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None

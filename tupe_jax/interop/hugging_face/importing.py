@@ -15,7 +15,7 @@ from tupe_jax.interop.model_folder import VOCABULARY
 from tupe_jax.interop.param_mapping import check_names, reader
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, model_from
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
