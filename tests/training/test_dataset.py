@@ -54,7 +54,7 @@ def test_hosts_of_a_pod_read_the_rows_of_their_chips_and_no_other(target, axes, 
 def test_the_tests_above_have_hosts_whose_rows_do_not_lie_together():
     pytest.importorskip("libtpu")
     mesh = make_mesh(MeshConfig(data=16), parse_target("v5e:4x4").devices())
-    rows = share_of_process(batch_sharding(mesh), 16, 0).rows(16)
+    rows = share_of_process(batch_sharding(mesh), 16, 0).indices(16)
     assert rows != list(range(rows[0], rows[0] + 4))
 
 
