@@ -36,7 +36,7 @@ class LexiconSection:
 
 @dataclass
 class Lexicon:
-    """All that the data files say."""
+    """The content of the data files."""
 
     parent: dict[str, str] = field(default_factory=dict)  # kind -> more general kind, or ""
     own_noun: dict[str, Noun] = field(default_factory=dict)  # kind -> the noun that names it
@@ -69,7 +69,7 @@ class Lexicon:
 
 
 def read_lexicon(lines: Iterable[tuple[str, str]]) -> Lexicon:
-    """Read `(where, line)` pairs; a line that can not be understood is an error that says where."""
+    """Parse `(where, line)` pairs. An error names the place of the malformed line."""
     result = Lexicon()
     section = LexiconSection()
     seen: dict[str, str] = {}
