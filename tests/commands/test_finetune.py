@@ -86,7 +86,7 @@ def other_label(own_files):
     [
         (lambda _: "--checkpoint=/nowhere", "/nowhere: no such folder"),
         (lambda _: "--dev=/nowhere/dev.tsv", "/nowhere/dev.tsv: no such file"),
-        (other_label, "the label 'maybe' is not one of"),
+        (other_label, "label 'maybe' is not one of"),
         (lambda _: "--config.batch_sice=4", "did you mean 'batch_size'"),
         (lambda _: "--learning_rates=2", "learning rate 2.0"),
     ],

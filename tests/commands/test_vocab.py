@@ -6,10 +6,10 @@ import pytest
 
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
-from tupe_jax.data.pretraining.sampling import sample_lines
 from tupe_jax.data.pretraining.seqio_tasks import Component, parse_task
 from tupe_jax.data.pretraining.sources import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
+from tupe_jax.data.pretraining.train_tokenizer import sample_lines
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
@@ -103,17 +103,17 @@ def test_the_seed_decides_which_shards_are_read(corpus: Path) -> None:
     ("arguments", "message"),
     [
         (["--text=/nowhere/*"], "no file matches '/nowhere/*'"),
-        (["--task=nothing"], "no source 'nothing'"),
-        (["--task=builtin:10", "--size=100000"], "100000 pieces are too many: this text gives"),
+        (["--task=nothing"], "source 'nothing'"),
+        (["--task=builtin:10", "--size=100000"], "100000 tokens are too many"),
         (["--task=builtin:10", "--size=0"], "--size=0 must be at least 6"),
         (["--task=builtin:10", "--size=-5"], "--size=-5 must be at least 6"),
-        (["--task=builtin:10", "--size=6"], "6 pieces are too few"),
+        (["--task=builtin:10", "--size=6"], "6 tokens are too few"),
         (["--task=builtin:10", "--out=."], "--out must be the .model file"),
         (["--task=builtin:10", "--lines=0"], "--lines=0 must be at least 1"),
         (["--task=builtin:10", "--out=/nowhere/a.model"], "/nowhere: no such folder"),
     ],
 )
-def test_errors_are_told_in_one_line_and_nothing_is_written(
+def test_errors_are_one_line_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(["vocab", f"--out={tmp_path}/a.model", *arguments]) == 2

@@ -1,4 +1,4 @@
-"""A vocabulary for the documents of `small_corpus`."""
+"""A tokenizer for the documents of `small_corpus`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sent
 
 
 @pytest.fixture(scope="session")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
     lines = (line for document in documents(500) for line in document.split("\n"))
     path = tmp_path_factory.mktemp("vocabulary") / "small.model"
     path.write_bytes(train_sentencepiece(lines, 200))

@@ -117,7 +117,7 @@ def test_files_in_the_form_of_blimp_are_read(tmp_path):
     assert read_minimal_pairs(path) == [MinimalPair("Who left?", "Left who?", "order")] * 2
     assert read_minimal_pairs(path)[0].same_words
     path.write_bytes(gzip.compress(b'{"sentence_good": "Who left?", "UID": 3}'))
-    with pytest.raises(UserError, match=r"gz:1: no text 'sentence_bad', 'UID'"):
+    with pytest.raises(UserError, match=r"gz:1: missing text 'sentence_bad', 'UID'"):
         read_minimal_pairs(path)
     with pytest.raises(UserError, match="no such file"):
         read_minimal_pairs(tmp_path / "missing.jsonl")

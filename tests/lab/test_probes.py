@@ -134,9 +134,9 @@ def test_snli_files_give_pairs_with_trees_and_roles(tmp_path, name):
     ("line", "message"),
     [
         ("{", r"dev\.jsonl:2: not JSON"),
-        ("[]\n", r":2: no text 'sentence1_parse', 'sentence2_parse', 'gold_label'"),
-        (snli_line(sentence2_parse="(S"), r":2: a tree with more opening"),
-        (snli_line("maybe"), r":2: the label 'maybe' is not one of entailment, neutral"),
+        ("[]\n", r":2: missing text 'sentence1_parse', 'sentence2_parse', 'gold_label'"),
+        (snli_line(sentence2_parse="(S"), r":2: the tree has more opening"),
+        (snli_line("maybe"), r":2: label 'maybe' is not one of entailment, neutral"),
     ],
 )
 def test_broken_snli_files_are_told_by_line(tmp_path, line, message):
@@ -145,5 +145,5 @@ def test_broken_snli_files_are_told_by_line(tmp_path, line, message):
 
 
 def test_an_empty_file_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"dev\.jsonl: no lines"):
+    with pytest.raises(UserError, match=r"dev\.jsonl: empty"):
         snli_pairs(write(tmp_path / "dev.jsonl", []))

@@ -26,12 +26,12 @@ def test_a_tree_is_read_and_knows_its_constituents():
     [
         ("(S (NP a)", "more opening"),
         ("(S (NP a)))", "more closing"),
-        ("cow", "not one tree"),
-        ("(S (A a)) (S (B b))", "not one tree"),
-        ("(S)", "a node is"),
-        ("(S a b)", "a node is"),
-        ("(S a (NP b))", "a node is"),
-        ("()", "a node is"),
+        ("cow", "one tree in brackets"),
+        ("(S (A a)) (S (B b))", "one tree in brackets"),
+        ("(S)", "label with a word"),
+        ("(S a b)", "label with a word"),
+        ("(S a (NP b))", "label with a word"),
+        ("()", "label with a word"),
     ],
 )
 def test_what_is_no_tree_is_said(wrong, message):

@@ -1,5 +1,5 @@
-"""What these tests share: a small vocabulary."""
+"""What these tests share: a small tokenizer."""
 
-from tests.data.conftest import vocabulary
+from tests.data.conftest import tokenizer
 
-__all__ = ["vocabulary"]
+__all__ = ["tokenizer"]

@@ -1,4 +1,4 @@
-"""Texts are cut into the pieces that `transformers` cuts them into, whatever files there are."""
+"""Texts are encoded to the same tokens as in `transformers`, for all kinds of files."""
 
 import io
 import json
@@ -88,7 +88,7 @@ def folder(request, tmp_path_factory):
     return folder, request.param
 
 
-def assert_same_pieces(ours, theirs):
+def assert_same_tokens(ours, theirs):
     for text in AWKWARD:
         assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
     special = ours.special
@@ -97,10 +97,10 @@ def assert_same_pieces(ours, theirs):
     assert (special.sep_id, special.mask_id) == (theirs.sep_token_id, theirs.mask_token_id)
 
 
-def test_the_files_of_a_vocabulary(folder):
+def test_tokenizer_files(folder):
     path, kind = folder
     theirs = FILES[kind][1].from_pretrained(path)
-    assert_same_pieces(read_tokenizer(path, kind, SIZE), theirs)
+    assert_same_tokens(read_tokenizer(path, kind, SIZE), theirs)
 
 
 def test_a_saved_tokenizer(folder, tmp_path):
@@ -108,10 +108,10 @@ def test_a_saved_tokenizer(folder, tmp_path):
     theirs = FILES[kind][1].from_pretrained(path)
     theirs.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").exists()
-    assert_same_pieces(read_tokenizer(tmp_path, kind, SIZE), theirs)
+    assert_same_tokens(read_tokenizer(tmp_path, kind, SIZE), theirs)
 
 
-def test_rows_of_one_text_and_of_two_are_the_tokenizer_s_own(folder):
+def test_sequences_of_one_text_and_of_a_pair_match_transformers(folder):
     path, kind = folder
     ours, theirs = read_tokenizer(path, kind, SIZE), FILES[kind][1].from_pretrained(path)
     for texts in ([AWKWARD[2]], AWKWARD[2:4]):
@@ -137,7 +137,7 @@ def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
     folder.mkdir()
     unigram(folder, ["[PAD]", "[CLS]", "[SEP]", "<other>", "[UNK]"])
     ours = read_tokenizer(folder, "deberta-v2", SIZE)
-    assert_same_pieces(ours, transformers.DebertaV2Tokenizer.from_pretrained(folder))
+    assert_same_tokens(ours, transformers.DebertaV2Tokenizer.from_pretrained(folder))
 
 
 def test_a_special_piece_that_is_not_there_is_not_made_up(tmp_path):
@@ -172,7 +172,7 @@ def test_two_files_that_disagree_on_capitals_are_refused(tmp_path):
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}
     written(tmp_path, tokenizer_config=settings)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert_same_pieces(read_tokenizer(tmp_path, "bert", SIZE), theirs)
+    assert_same_tokens(read_tokenizer(tmp_path, "bert", SIZE), theirs)
 
 
 def added_in_either_way(number):
@@ -185,7 +185,7 @@ def added_in_either_way(number):
 
 
 @pytest.mark.parametrize("way", [0, 1])
-def test_pieces_that_were_added_to_a_vocabulary(tmp_path, way):
+def test_tokens_added_to_a_vocabulary(tmp_path, way):
     wordpiece(tmp_path, BERT)
     size = len((tmp_path / "vocab.txt").read_text().splitlines())
     written(tmp_path, **added_in_either_way(size)[way])
@@ -200,7 +200,7 @@ def test_pieces_that_were_added_to_a_vocabulary(tmp_path, way):
 
 
 @pytest.mark.parametrize("content", [["<ent>"], {"0": "<ent>"}, {"x": {"content": "a"}}])
-def test_added_pieces_that_are_something_else_are_named(tmp_path, content):
+def test_malformed_added_tokens_are_an_error(tmp_path, content):
     written(tmp_path, tokenizer_config={"added_tokens_decoder": content})
     with pytest.raises(UserError, match=r"tokenizer_config.json .*added tokens"):
         read_tokenizer(tmp_path, "bert", SIZE)
@@ -212,12 +212,12 @@ def test_a_model_with_the_tokenizer_of_another_type(tmp_path, model_type, file):
     written(tmp_path, **{file: {"tokenizer_class": "BertTokenizerFast"}})
     ours = read_tokenizer(tmp_path, model_type, SIZE)
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
-    assert_same_pieces(ours, theirs)
+    assert_same_tokens(ours, theirs)
     pair = [ours.encode(text) for text in AWKWARD[2:4]]
     assert join(ours, *pair, SIZE) == theirs(*AWKWARD[2:4])["input_ids"]
 
 
-def test_a_tokenizer_that_nobody_knows_is_refused(tmp_path):
+def test_an_unknown_tokenizer_class_is_refused(tmp_path):
     written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
     with pytest.raises(UserError, match="is a BertJapaneseTokenizer, which is not supported"):
         read_tokenizer(tmp_path, "bert", SIZE)

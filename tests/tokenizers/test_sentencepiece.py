@@ -1,4 +1,4 @@
-"""The vocabulary: fixed special pieces, lower case, reproducible, no TensorFlow."""
+"""The SentencePiece tokenizer: fixed special tokens, lower case, reproducible, no TensorFlow."""
 
 import subprocess
 import sys
@@ -24,37 +24,37 @@ def lines() -> list[str]:
     return [line for document in documents(300) for line in document.split("\n")]
 
 
-def test_special_pieces_have_the_agreed_ids(vocabulary: SentencePieceTokenizer) -> None:
-    model = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary.path))
-    pieces = {name: model.piece_to_id(name) for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
-    assert pieces == {"[PAD]": PAD_ID, "[CLS]": CLS_ID, "[SEP]": SEP_ID, "[MASK]": MASK_ID}
+def test_special_tokens_have_fixed_ids(tokenizer: SentencePieceTokenizer) -> None:
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer.path))
+    ids = {name: model.piece_to_id(name) for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
+    assert ids == {"[PAD]": PAD_ID, "[CLS]": CLS_ID, "[SEP]": SEP_ID, "[MASK]": MASK_ID}
     assert model.id_to_piece(UNK_ID) == "[UNK]"
     assert (PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID) == (0, 1, 2, 3, 4)
-    assert vocabulary.size == 200
+    assert tokenizer.size == 200
 
 
-def test_text_cannot_name_a_special_piece(vocabulary: SentencePieceTokenizer) -> None:
-    ids = vocabulary.encode("[PAD] [CLS] [SEP] [MASK]")
+def test_no_text_is_encoded_to_a_special_token(tokenizer: SentencePieceTokenizer) -> None:
+    ids = tokenizer.encode("[PAD] [CLS] [SEP] [MASK]")
     assert not {PAD_ID, CLS_ID, SEP_ID, MASK_ID} & set(ids)
 
 
-def test_case_and_unicode_forms_are_folded(vocabulary: SentencePieceTokenizer) -> None:
-    assert vocabulary.encode("KALO Miter") == vocabulary.encode("kalo miter")
-    assert vocabulary.encode("ｋａｌｏ") == vocabulary.encode("kalo")  # noqa: RUF001
-    assert vocabulary.decode(vocabulary.encode("KALO miter.")) == "kalo miter."
+def test_case_and_unicode_forms_are_folded(tokenizer: SentencePieceTokenizer) -> None:
+    assert tokenizer.encode("KALO Miter") == tokenizer.encode("kalo miter")
+    assert tokenizer.encode("ｋａｌｏ") == tokenizer.encode("kalo")  # noqa: RUF001
+    assert tokenizer.decode(tokenizer.encode("KALO miter.")) == "kalo miter."
 
 
 TYPESET = "It\u2019s \u201cfine\u201d in 1990\u20131995 \u2014 really\u2026"
 PLAIN = 'It\'s "fine" in 1990-1995 - really...'
 
 
-def test_marks_are_written_as_in_the_corpus(vocabulary: SentencePieceTokenizer) -> None:
-    assert vocabulary.encode(TYPESET) == vocabulary.encode(PLAIN)
-    assert UNK_ID not in vocabulary.encode(TYPESET)
-    assert vocabulary.encode("``fine''") == vocabulary.encode('"fine"')
+def test_marks_are_normalized_like_the_corpus(tokenizer: SentencePieceTokenizer) -> None:
+    assert tokenizer.encode(TYPESET) == tokenizer.encode(PLAIN)
+    assert UNK_ID not in tokenizer.encode(TYPESET)
+    assert tokenizer.encode("``fine''") == tokenizer.encode('"fine"')
 
 
-def test_a_vocabulary_that_knows_typeset_marks_keeps_them(tmp_path: Path) -> None:
+def test_a_tokenizer_with_typographic_marks_keeps_them(tmp_path: Path) -> None:
     content = train_sentencepiece([*lines(), *[TYPESET] * 50], 200)
     known = SentencePieceTokenizer.parse(content, tmp_path / "vocabulary.model")
     assert known.encode(TYPESET) != known.encode(PLAIN)
@@ -62,15 +62,15 @@ def test_a_vocabulary_that_knows_typeset_marks_keeps_them(tmp_path: Path) -> Non
 
 
 def test_all_letters_and_digits_are_known_even_if_the_corpus_lacks_them(
-    vocabulary: SentencePieceTokenizer,
+    tokenizer: SentencePieceTokenizer,
 ) -> None:
-    assert UNK_ID not in vocabulary.encode("the quick brown fox jumps over the lazy dog 0123456789")
-    assert UNK_ID in vocabulary.encode("\N{SNOWMAN}")
+    assert UNK_ID not in tokenizer.encode("the quick brown fox jumps over the lazy dog 0123456789")
+    assert UNK_ID in tokenizer.encode("\N{SNOWMAN}")
 
 
-def test_lines_are_encoded_as_one_by_one(vocabulary: SentencePieceTokenizer) -> None:
+def test_lines_are_encoded_as_one_by_one(tokenizer: SentencePieceTokenizer) -> None:
     some = lines()[:20]
-    assert vocabulary.encode_lines(some) == [vocabulary.encode(line) for line in some]
+    assert tokenizer.encode_lines(some) == [tokenizer.encode(line) for line in some]
 
 
 def test_the_same_text_gives_the_same_bytes() -> None:
@@ -79,8 +79,8 @@ def test_the_same_text_gives_the_same_bytes() -> None:
     assert train_sentencepiece(lines()[:-50], 150) != model
 
 
-def test_a_size_the_text_cannot_give_is_an_error_naming_the_largest_one() -> None:
-    with pytest.raises(UserError, match=r"100000 pieces are too many.* at most (\d+)") as error:
+def test_a_size_that_is_too_large_for_the_text_is_an_error_naming_the_largest() -> None:
+    with pytest.raises(UserError, match=r"100000 tokens are too many.* at most (\d+)") as error:
         train_sentencepiece(lines(), 100_000)
     largest = int(str(error.value).split("at most ")[1].split(";")[0])
     assert train_sentencepiece(lines(), largest)
@@ -89,7 +89,7 @@ def test_a_size_the_text_cannot_give_is_an_error_naming_the_largest_one() -> Non
 
 
 def test_a_size_too_small_for_the_characters_is_an_error() -> None:
-    with pytest.raises(UserError, match="20 pieces are too few"):
+    with pytest.raises(UserError, match="20 tokens are too few"):
         train_sentencepiece(lines(), 20)
 
 
@@ -98,8 +98,8 @@ def test_no_text_is_an_error() -> None:
         train_sentencepiece(["", ""], 100)
 
 
-def test_files_that_are_no_such_vocabulary_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"absent\.model: cannot read the vocabulary"):
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.model: cannot read the tokenizer"):
         SentencePieceTokenizer.load(tmp_path / "absent.model")
     (tmp_path / "text.model").write_text("no model")
     with pytest.raises(UserError, match=r"text\.model: not a SentencePiece model"):
@@ -110,14 +110,14 @@ def test_files_that_are_no_such_vocabulary_are_refused(tmp_path: Path) -> None:
         vocab_size=100,
         minloglevel=2,
     )
-    with pytest.raises(UserError, match=r"other.model: its first pieces are <unk> <s> </s>"):
+    with pytest.raises(UserError, match=r"other.model: its first tokens are <unk> <s> </s>"):
         SentencePieceTokenizer.load(tmp_path / "other.model")
 
 
-def test_it_works_without_tensorflow(vocabulary: SentencePieceTokenizer) -> None:
+def test_it_works_without_tensorflow(tokenizer: SentencePieceTokenizer) -> None:
     code = (
         "import sys; from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer; "
-        f"SentencePieceTokenizer.load({str(vocabulary.path)!r}).encode('kalo'); "
+        f"SentencePieceTokenizer.load({str(tokenizer.path)!r}).encode('kalo'); "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,8 +15,7 @@ import numpy as np
 from tests.distributed.ports import free_port
 from tupe_jax.checkpointing.manager import FOLDER, Checkpoints
 from tupe_jax.config.loading import from_config_dict, load_config
-from tupe_jax.data.pretraining.plan import Settings
-from tupe_jax.data.pretraining.prepare import prepare
+from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
 from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.training.loop import pretrain
@@ -35,7 +34,7 @@ sys.exit(main())
 
 def make_corpus(folder):
     vocabulary = train_tokenizer(TASK, folder / "v.model", size=PIECES, cleaning=(), seed=0)
-    settings = Settings(TASK, vocabulary.path, LENGTH, shards=2)
+    settings = PrepareConfig(TASK, vocabulary.path, LENGTH, shards=2)
     prepare(settings, folder / "rows", worker_count=1)
     return folder
 

@@ -17,9 +17,8 @@ from tupe_jax import cli
 from tupe_jax.ablation.run_one import make_shared_data
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.config.schema import MeshConfig
-from tupe_jax.data.pretraining.plan import Settings
-from tupe_jax.data.pretraining.prepare import prepare
-from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.readers import HostShard
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, read_index
@@ -171,7 +170,7 @@ def test_a_folder_of_an_older_version_needs_the_vocabulary(corpus, folder, tmp_p
 
 @pytest.mark.slow
 def test_a_run_on_whole_sentences_resumes_exactly(corpus, tmp_path):
-    made = Settings(runs.TASK, corpus / "v.model", runs.LENGTH, shards=2, packing="sentences")
+    made = PrepareConfig(runs.TASK, corpus / "v.model", runs.LENGTH, shards=2, packing="sentences")
     prepare(made, tmp_path / "rows", worker_count=1)
     changes = {"data.packing": "sentences", "train.steps": 6, "checkpoint.every": 2}
     arguments = runs.settings(tmp_path, **changes)
@@ -209,7 +208,7 @@ def texts(tmp_path_factory):
 def live_corpus(corpus, task, rows):
     changes = {"data.task": task, "eval.rows": rows}
     config = runs.config_of(runs.settings(corpus, reader="live", **changes))
-    return open_dataset(config, Path(), corpus / "v.model", Share())
+    return open_dataset(config, Path(), corpus / "v.model", HostShard())
 
 
 def validation_rows(corpus, task, rows=10_000):
@@ -298,13 +297,13 @@ def test_the_tests_above_have_hosts_whose_rows_do_not_lie_together():
 
 def test_rows_that_a_process_does_not_have_are_no_other_rows():
     with pytest.raises(ValueError, match="not in tuple"):
-        examples_of_device(np.zeros((4, 3), np.int32), Share((0, 2), 4), slice(2, 4))
+        examples_of_device(np.zeros((4, 3), np.int32), HostShard((0, 2), 4), slice(2, 4))
 
 
-@pytest.mark.parametrize("share", [Share(), Share((0, 1, 2, 3), 4)])
+@pytest.mark.parametrize("share", [HostShard(), HostShard((0, 1, 2, 3), 4)])
 def test_the_array_has_the_rows_in_order(share):
     mesh = jax.make_mesh((1, 1), ("data", "tensor"))
     sharding = NamedSharding(mesh, PartitionSpec("data", None))
     rows_BxS = np.arange(24, dtype=np.int32).reshape(8, 3)
-    assert host_shard(sharding, 8, 0) == Share()
+    assert host_shard(sharding, 8, 0) == HostShard()
     np.testing.assert_array_equal(global_batch(sharding, rows_BxS, share), rows_BxS)

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from tupe_jax.bench.timing import Speed, seconds_in_turns
-from tupe_jax.data.pretraining.prepared_reader import PreparedReader
-from tupe_jax.data.pretraining.readers import Share
+from tupe_jax.data.pretraining.readers import HostShard, PreparedReader
 from tupe_jax.data.pretraining.token_shards import (
-    Index,
+    PreparedIndex,
     Split,
     dtype_name,
     read_index,
-    shard_file,
+    shard_file_name,
     write_index,
     write_shard,
 )
@@ -42,7 +41,7 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
             split="train",
             batch_size=batch_size,
             seed=0,
-            share=Share(),
+            host_shard=HostShard(),
         )
 
     reader = open_reader()
@@ -64,7 +63,7 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
     return ReaderSpeed(Speed("reader", shape, speeds), resume_seconds)
 
 
-def write_random_rows(
+def write_random_sequences(
     folder: Path, *, rows: int, length: int, shards: int = 8, vocab_size: int = 32_768
 ) -> None:
     """Write a prepared folder to measure: word-like frequencies, so it compresses like text."""
@@ -72,8 +71,8 @@ def write_random_rows(
     written = []
     for number in range(shards):
         ranks = generator.zipf(1.2, size=(rows // shards, length))
-        path = folder / shard_file("train", number, shards)
+        path = folder / shard_file_name("train", number, shards)
         written.append(write_shard(path, ranks % vocab_size, dtype_name(vocab_size)))
     count = sum(shard.rows for shard in written)
     split = Split(shards=tuple(written), rows=count, tokens=count * length, documents=0)
-    write_index(folder, Index("random", "", vocab_size, length, 0, {"train": split}))
+    write_index(folder, PreparedIndex("random", "", vocab_size, length, 0, {"train": split}))

@@ -68,12 +68,11 @@ def run(arguments: argparse.Namespace) -> None:
     cleaning = parse_cleaning(arguments.cleaning)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.pretraining.plan import Settings
-    from tupe_jax.data.pretraining.prepare import prepare
+    from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
 
-    settings = Settings(
+    settings = PrepareConfig(
         task=arguments.task,
-        vocabulary=arguments.vocabulary,
+        tokenizer=arguments.vocabulary,
         length=arguments.length,
         cleaning=cleaning,
         shards=arguments.shards,

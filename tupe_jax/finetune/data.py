@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.data.labelled.encode import Encoder, encode_examples
+from tupe_jax.data.labelled.encode import encode_examples
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.model.positions import padding_matters
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.training.train_state import random_key
 
 SHORTEST_BUCKET = 32
@@ -74,7 +75,7 @@ class EncodedSplit:
 
 
 def encode_split(
-    examples: Sequence[Example], encoder: Encoder, length: int, score_scale: float = 1.0
+    examples: Sequence[Example], encoder: Tokenizer, length: int, score_scale: float = 1.0
 ) -> EncodedSplit:
     """Encode a split; scores are divided by `score_scale`."""
     encoded = encode_examples(examples, encoder, length)

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.data.labelled.encode import Encoder, join
+from tupe_jax.data.labelled.encode import join
 from tupe_jax.model.positions import longest_input, padding_matters
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import MASK_ID, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
@@ -31,7 +32,7 @@ class SentenceBatch(NamedTuple):
 
 
 def encode_sentences(
-    tokenizer: Encoder, texts: Sequence[str], config: ModelConfig
+    tokenizer: Tokenizer, texts: Sequence[str], config: ModelConfig
 ) -> list[TokenIds]:
     """The sequence of each text."""
     ids = [
@@ -41,7 +42,7 @@ def encode_sentences(
     return to_sequences(tokenizer, ids, texts, longest_input(config))
 
 
-def encode_unmasked(tokenizer: Encoder, text: str, description: str) -> list[int]:
+def encode_unmasked(tokenizer: Tokenizer, text: str, description: str) -> list[int]:
     """The ids of a text; raise if it has a [MASK] that the tokenizer reads as letters."""
     ids = tokenizer.encode(text)
     if MASK in text and tokenizer.special.mask_id not in ids:
@@ -62,7 +63,7 @@ def _shortened(text: str) -> str:
 
 
 def to_sequences(
-    tokenizer: Encoder, ids: Sequence[list[int]], texts: Sequence[str], longest: float
+    tokenizer: Tokenizer, ids: Sequence[list[int]], texts: Sequence[str], longest: float
 ) -> list[TokenIds]:
     """Add special tokens to the ids of each text.
 

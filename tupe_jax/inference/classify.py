@@ -10,10 +10,11 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.data.labelled.encode import Encoder, join
+from tupe_jax.data.labelled.encode import join
 from tupe_jax.inference.batching import TokenIds, batches, describe, encode_unmasked
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import padding_matters
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 Texts = str | tuple[str, str]
@@ -42,7 +43,7 @@ def as_answers(outputs_NxC: NDArray[np.float32], classes: Sequence[str]) -> list
 
 
 def head_outputs(
-    model: MaskedLM, tokenizer: Encoder, texts: Sequence[Texts], head: str, length: int
+    model: MaskedLM, tokenizer: Tokenizer, texts: Sequence[Texts], head: str, length: int
 ) -> NDArray[np.float32]:
     """The outputs of a classification head, [N, C]; texts are truncated to `length` tokens."""
     sequences = [
@@ -58,7 +59,7 @@ def head_outputs(
     return outputs_NxC.astype(np.float32)
 
 
-def _encode(tokenizer: Encoder, text: Texts, description: str, length: int) -> TokenIds:
+def _encode(tokenizer: Tokenizer, text: Texts, description: str, length: int) -> TokenIds:
     parts = (text,) if isinstance(text, str) else text
     ids = [encode_unmasked(tokenizer, part, description) for part in parts]
     if not all(ids):

@@ -10,16 +10,16 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.data.labelled.encode import Encoder
 from tupe_jax.inference.batching import batches, encode_sentences
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.tokenizers.base import Tokenizer
 
 Pooling = Literal["cls", "mean"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
 def sentence_vectors(
-    model: MaskedLM, tokenizer: Encoder, texts: Sequence[str], pooling: Pooling
+    model: MaskedLM, tokenizer: Tokenizer, texts: Sequence[str], pooling: Pooling
 ) -> NDArray[np.float32]:
     """One vector for each text, [N, D]."""
     graph, state = nnx.split(model)

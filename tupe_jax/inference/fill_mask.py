@@ -21,7 +21,7 @@ from tupe_jax.inference.batching import (
 )
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import longest_input
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 

@@ -13,7 +13,8 @@ from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.model_folder import ModelMetadata
 from tupe_jax.model.params import arrays_of
 from tupe_jax.objectives.registry import exported_model
-from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import UserError

@@ -21,7 +21,7 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.params import Params, arrays_of, classification_heads_in, model_from
 from tupe_jax.model.positions import longest_input
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]

@@ -14,7 +14,7 @@ from tupe_jax.interop.fairseq import to_state_dict
 from tupe_jax.interop.official_tokens import OFFICIAL_PAD_ID, dictionary_lines, to_official
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, classification_heads_of
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tupe_jax.interop.fairseq import EMBEDDING, OUTPUT_BIAS, OUTPUT_MATRIX
 from tupe_jax.interop.param_mapping import check_shape
 from tupe_jax.model.params import Array
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import (
     CLS_ID,
     MASK_ID,

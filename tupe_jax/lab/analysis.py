@@ -28,7 +28,7 @@ from tupe_jax.lab.written import written
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import classification_heads_of
 from tupe_jax.model.positions import longest_input
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 SEED = 8

@@ -14,12 +14,12 @@ import numpy as np
 from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.builtin.tasks.acceptability import contrast
 from tupe_jax.data.labelled.blimp_snli import MinimalPair
-from tupe_jax.data.labelled.encode import Encoder
 from tupe_jax.inference.batching import encode_sentences
 from tupe_jax.inference.fill_mask import pseudo_log_likelihoods
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import full_precision
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 TIE = 1e-4
@@ -38,7 +38,7 @@ class PairsResult:
 
 @full_precision
 def score_pairs(
-    model: MaskedLM, encoder: Encoder, pairs: Sequence[MinimalPair]
+    model: MaskedLM, encoder: Tokenizer, pairs: Sequence[MinimalPair]
 ) -> Mapping[str, PairsResult]:
     """Results by paradigm, then for all pairs (`all`) and for those of the same words."""
     if not pairs:

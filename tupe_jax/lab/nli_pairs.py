@@ -13,7 +13,7 @@ from tupe_jax.data.builtin.lexicon import lexicon
 from tupe_jax.data.builtin.plan import Statement
 from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.builtin.realise import realise
-from tupe_jax.data.builtin.tasks import inference
+from tupe_jax.data.builtin.tasks import nli
 from tupe_jax.data.builtin.tasks.labelled import Split, split_of
 from tupe_jax.data.builtin.transform import main_clause
 from tupe_jax.data.labelled.blimp_snli import read_parsed_snli
@@ -23,7 +23,7 @@ from tupe_jax.lab.semantic_roles import exchange, find_roles
 from tupe_jax.lab.written import Written, written
 
 ENTAILMENT = THREE_WAY.index("entailment")
-assert inference.LABELS == THREE_WAY
+assert nli.LABELS == THREE_WAY
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[NliPair]:
     tries = itertools.count()
     while len(pairs) < count:
         label = len(pairs) % len(THREE_WAY)
-        found = inference.pair(stream("probe", split, seed, next(tries)), label)
+        found = nli.pair(stream("probe", split, seed, next(tries)), label)
         if found is None:
             continue
         premise, hypothesis = (realise(Statement(clause)) for clause in found)

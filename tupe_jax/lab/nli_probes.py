@@ -16,7 +16,6 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.data.builtin import LABELS
-from tupe_jax.data.labelled.encode import Encoder
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import TASKS, THREE_WAY
 from tupe_jax.finetune.data import bucket_lengths, encode_split, evaluation_batches
@@ -25,6 +24,7 @@ from tupe_jax.lab.probes import Predict, Probe, ProbeItem, ProbeResult, order_pr
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import full_precision
 from tupe_jax.model.params import classification_heads_of
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 _CLASSES = {**{task.name: task.form.classes for task in TASKS.values()}, **LABELS}
@@ -47,7 +47,7 @@ class NliProbes:
 @full_precision
 def probe_nli(
     model: MaskedLM,
-    encoder: Encoder,
+    encoder: Tokenizer,
     pairs: Sequence[NliPair],
     *,
     length: int | None = None,
@@ -92,7 +92,7 @@ def nli_head(heads: Mapping[str, int]) -> str:
     raise UserError(f"the model is {tuned}; probes are for one that is on {wanted}")
 
 
-def class_predictor(model: MaskedLM, encoder: Encoder, head: str, length: int) -> Predict:
+def class_predictor(model: MaskedLM, encoder: Tokenizer, head: str, length: int) -> Predict:
     """The number of the likeliest class of each example, by a head of the model."""
     graph, state = nnx.split(model)
 
@@ -113,6 +113,6 @@ def _class_B(graph: Any, state: Any, head: str, tokens_BxS: jax.Array) -> jax.Ar
     return outputs_BxC.argmax(-1)
 
 
-def _tokens(encoder: Encoder, example: Example) -> int:
+def _tokens(encoder: Tokenizer, example: Example) -> int:
     texts = (example.sentence1, example.sentence2 or "")
     return 2 + encoder.pair_separators + sum(len(encoder.encode(text)) for text in texts)

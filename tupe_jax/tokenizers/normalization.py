@@ -1,4 +1,4 @@
-"""One spelling of punctuation: of text that is cleaned, and of text that a tokenizer is given."""
+"""Normalize punctuation, both when cleaning a corpus and when encoding text."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ _PLAIN: Mapping[str, str] = {
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033", '"'),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     "\u2026": "...",
-    # Soft hyphens, zero-width characters and byte-order marks are not seen by a reader.
+    # Soft hyphens, zero-width characters and byte-order marks are invisible.
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
 }
 _TO_PLAIN = re.compile(f"[{''.join(_PLAIN)}]")
@@ -17,16 +17,16 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ufffd]")
 
 
 def has_plain_marks_only(text: str) -> bool:
-    """Whether no quote, dash or ellipsis in it is one that `normalise_punctuation` rewrites."""
+    """Return whether the text has no typographic mark that `normalise_punctuation` rewrites."""
     return _TO_PLAIN.search(text) is None
 
 
 def normalise_punctuation(text: str) -> str:
-    """Write quotes, dashes, ellipses and spaces in one way, and drop what cannot be seen."""
+    """Replace typographic quotes, dashes, ellipses and spaces; drop invisible characters."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
         text = _TO_PLAIN.sub(lambda match: _PLAIN[match[0]], text)
-    # `` and '' are how TeX and treebanks write a quotation mark.
+    # TeX and treebanks write quotation marks as `` and ''.
     text = _CONTROL.sub("", text).replace("``", '"').replace("''", '"')
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(line for line in lines if line)

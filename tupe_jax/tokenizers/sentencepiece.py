@@ -1,7 +1,7 @@
-"""The vocabulary: lower-cased SentencePiece BPE with five fixed special pieces. No TensorFlow.
+"""The tokenizer of models trained here: lower-cased SentencePiece BPE with five special tokens.
 
-The special pieces are SentencePiece *control* symbols: no text, not even the text "[MASK]", is ever
-encoded to them, so a corpus cannot smuggle a row border or a mask into a row.
+The special tokens are SentencePiece *control* symbols: no text, not even "[MASK]", is encoded to
+them, so a corpus cannot put a separator or a mask into a sequence.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
 SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 SPECIAL = SpecialTokens(PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID)
 PAIR_SEPARATORS = 2
-"""[SEP] between the texts of a pair."""
+"""The number of [SEP] tokens between the texts of a pair."""
 
 DEFAULT_SIZE = 32_768
 DEFAULT_LINES = 2_000_000
 
-# These are in every vocabulary, however rare. Other characters are there if they are among the most
-# frequent ones that make up COVERAGE of the text: on the web the rest is thousands of characters of
-# other scripts, each of which would cost a piece.
+# These characters are in every vocabulary, however rare. Others are included if they are among the
+# most frequent ones that make up _COVERAGE of the text. On the web, the rest is thousands of
+# characters of other scripts, each of which would cost a token.
 _REQUIRED_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"()-"
 _COVERAGE = 0.9995
-# SentencePiece silently skips longer lines; its own limit of 4,192 bytes would drop paragraphs.
+# SentencePiece silently skips longer lines. Its default of 4,192 bytes would drop paragraphs.
 _LONGEST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class SentencePieceTokenizer:
-    """A trained SentencePiece model: text to ids and back, without special ids."""
+    """A trained SentencePiece model."""
 
     path: Path
     sha256: str
@@ -52,8 +52,8 @@ class SentencePieceTokenizer:
     cls_last: bool = False
     marks_every_word: bool = True
     is_of_plain_text: bool = False
-    """No piece has a typographic quote, dash or ellipsis: they would be unknown if not rewritten,
-    as they were in the corpus."""
+    """Whether no token has a typographic quote, dash or ellipsis. If so, the corpus was normalized,
+    and `encode` normalizes the text too, because these characters would be unknown."""
 
     @classmethod
     def load(cls, path: Path | str) -> "SentencePieceTokenizer":
@@ -62,31 +62,34 @@ class SentencePieceTokenizer:
             content = path.read_bytes()
         except OSError as error:
             raise UserError(
-                f"{path}: cannot read the vocabulary ({error.strerror}); `tupe vocab` makes one"
+                f"{path}: cannot read the tokenizer ({error.strerror}); "
+                "create one with `tupe vocab`"
             ) from None
         return cls.parse(content, path)
 
     @classmethod
     def parse(cls, content: bytes, path: Path) -> "SentencePieceTokenizer":
-        """The vocabulary in a file's content, which came from `path`."""
+        """Parse the content of a file. The tokenizer keeps `path` for error messages."""
         model = sentencepiece.SentencePieceProcessor()
         try:
             model.LoadFromSerializedProto(content)
         except RuntimeError:
-            raise UserError(f"{path}: not a SentencePiece model; `tupe vocab` makes one") from None
+            raise UserError(
+                f"{path}: not a SentencePiece model; create one with `tupe vocab`"
+            ) from None
         first = tuple(model.IdToPiece(i) for i in range(min(len(SPECIAL_TOKENS), len(model))))
         if first != SPECIAL_TOKENS:
             raise UserError(
-                f"{path}: its first pieces are {' '.join(first)}, but {' '.join(SPECIAL_TOKENS)} "
-                "are needed; train it with `tupe vocab`"
+                f"{path}: its first tokens are {' '.join(first)}, but must be "
+                f"{' '.join(SPECIAL_TOKENS)}; train it with `tupe vocab`"
             )
-        pieces = "".join(model.IdToPiece(i) for i in range(len(model)))
+        all_tokens = "".join(model.IdToPiece(i) for i in range(len(model)))
         return cls(
             path,
             hashlib.sha256(content).hexdigest(),
             content,
             model,
-            is_of_plain_text=has_plain_marks_only(pieces),
+            is_of_plain_text=has_plain_marks_only(all_tokens),
         )
 
     @property
@@ -95,41 +98,41 @@ class SentencePieceTokenizer:
 
     @property
     def ordinary_ids(self) -> NDArray[np.int32]:
-        """Of all pieces that are not special."""
+        """The ids of all tokens that are not special."""
         return np.arange(len(SPECIAL_TOKENS), self.size, dtype=np.int32)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text of any origin: its marks are written as in the vocabulary's corpus."""
+        """Return the token ids of a text, after normalizing its punctuation like the corpus."""
         return list(
             self._model.EncodeAsIds(normalise_punctuation(text) if self.is_of_plain_text else text)
         )
 
     def encode_lines(self, lines: list[str]) -> list[list[int]]:
-        """Encode many lines of a corpus, cleaned or not, in one call, on this thread."""
+        """Encode many lines of a corpus in one call, on this thread, without normalizing them."""
         return list(self._model.Encode(lines, num_threads=1))
 
     def token(self, id: int) -> str:
-        """A token as it is written in the SentencePiece model."""
+        """Return a token as it is written in the SentencePiece model."""
         return str(self._model.IdToPiece(id))
 
-    def starts_word(self, piece: int) -> bool:
-        """Whether a word begins with this piece: SentencePiece marks those with U+2581."""
-        return self.token(piece).startswith("\u2581")
+    def starts_word(self, token_id: int) -> bool:
+        """Return whether the token is marked as the start of a word, by U+2581."""
+        return self.token(token_id).startswith("\u2581")
 
     def word_starts(self) -> list[bool]:
-        """The same of every piece."""
-        return [self.starts_word(piece) for piece in range(self.size)]
+        """Return `starts_word` of every token."""
+        return [self.starts_word(token_id) for token_id in range(self.size)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text; [PAD], [CLS], [SEP] and [MASK] leave no trace in it."""
+        """Return the text without [PAD], [CLS], [SEP] and [MASK]."""
         return str(self._model.DecodeIds([int(i) for i in ids]))
 
 
 def train_sentencepiece(lines: Iterable[str], size: int) -> bytes:
-    """Return a SentencePiece model of exactly `size` pieces.
+    """Return a SentencePiece model of exactly `size` tokens.
 
-    The same lines give the same bytes: one thread (the number is stored in the model), no
-    shuffling, no sampling inside SentencePiece.
+    The same lines give the same bytes: SentencePiece uses one thread (the number is stored in the
+    model) and does not shuffle or sample.
     """
     model = io.BytesIO()
     pad, cls, sep, mask, unk = SPECIAL_TOKENS
@@ -150,7 +153,7 @@ def train_sentencepiece(lines: Iterable[str], size: int) -> bytes:
             unk_id=UNK_ID,
             unk_piece=unk,
             unk_surface=unk,
-            control_symbols=[mask],  # takes the one free id, MASK_ID
+            control_symbols=[mask],  # gets the only free id, MASK_ID
             required_chars=_REQUIRED_CHARACTERS,
             character_coverage=_COVERAGE,
             max_sentence_length=_LONGEST_LINE_BYTES,
@@ -170,21 +173,21 @@ def _training_lines(lines: Iterable[str]) -> Iterable[str]:
             empty = False
             yield line
     if empty:
-        raise UserError("the corpus holds no text, so no vocabulary can be made of it")
+        raise UserError("the corpus has no text to train a tokenizer on; add text to it")
     # SentencePiece aborts the process when a required character never occurs.
     yield " ".join(_REQUIRED_CHARACTERS)
 
 
 def _size_error(size: int, message: str) -> UserError | None:
-    """Turn SentencePiece's complaint about the size, the one thing a user can mend, into ours."""
+    """Return our error for SentencePiece's error about the size, which the user can fix."""
     if largest := re.search(r"size too high .*<= (\d+)", message):
         return UserError(
-            f"{size} pieces are too many: this text gives at most {largest[1]}; "
-            f"set --size={largest[1]} or less, or give more text"
+            f"{size} tokens are too many: this text allows at most {largest[1]}; "
+            f"set --size={largest[1]} or less, or use more text"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UserError(
-            f"{size} pieces are too few: the characters of this text and the special pieces alone "
-            f"are {smallest[1]}; set a larger --size"
+            f"{size} tokens are too few: the characters of this text and the special tokens need "
+            f"{smallest[1]}; set --size={smallest[1]} or more"
         )
     return None

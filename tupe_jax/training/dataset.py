@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Config
 from tupe_jax.data.pretraining.cleaning import parse_cleaning
-from tupe_jax.data.pretraining.readers import Reader, Share
+from tupe_jax.data.pretraining.readers import HostShard, Reader
 from tupe_jax.data.pretraining.token_shards import (
-    Index,
-    check_tokenizer,
+    PreparedIndex,
+    check_tokenizer_file,
     parse_index,
-    require_vocabulary,
+    require_tokenizer,
 )
 from tupe_jax.objectives.base import Objective
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -75,7 +75,7 @@ def has_tokenizer(workdir: Path) -> bool:
     return (workdir / DATA_FOLDER / VOCABULARY_FILE).exists()
 
 
-def open_dataset(config: Config, workdir: Path, tokenizer_path: Path, shard: Share) -> Dataset:
+def open_dataset(config: Config, workdir: Path, tokenizer_path: Path, shard: HostShard) -> Dataset:
     """Open the data of a config; of each training batch, the share of this process."""
     tokenizer = SentencePieceTokenizer.load(tokenizer_path)
     if config.data.reader == "live":
@@ -114,9 +114,9 @@ def _vocabulary(config: Config, workdir: Path, saved: bytes | None) -> Path:
 
 
 def _prepared(
-    config: Config, tokenizer: SentencePieceTokenizer, workdir: Path, shard: Share
+    config: Config, tokenizer: SentencePieceTokenizer, workdir: Path, shard: HostShard
 ) -> Dataset:
-    from tupe_jax.data.pretraining.prepared_reader import PreparedReader, TokenShards
+    from tupe_jax.data.pretraining.readers import PreparedReader, TokenShards
     from tupe_jax.data.pretraining.token_shards import read_index
 
     folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
@@ -136,7 +136,7 @@ def _prepared(
             split="train",
             batch_size=config.train.batch_size,
             seed=config.seed,
-            share=shard,
+            host_shard=shard,
         ),
         validation={"tokens": _require_rows(validation_NxS, config)},
         sample_NxS=some_rows("train", SAMPLE_ROWS),
@@ -147,16 +147,15 @@ def _prepared(
 def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
     import os
 
-    from tupe_jax.data.pretraining.plan import Settings
-    from tupe_jax.data.pretraining.prepare import prepare
+    from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
     from tupe_jax.data.pretraining.token_shards import INDEX_FILE
 
     if (folder / INDEX_FILE).exists():
         return
     logger.info(f"preparing rows of {config.data.length} tokens of {config.data.task}")
-    settings = Settings(
+    settings = PrepareConfig(
         task=config.data.task,
-        vocabulary=vocabulary,
+        tokenizer=vocabulary,
         length=config.data.length,
         cleaning=parse_cleaning(config.data.cleaning),
         seed=config.seed,
@@ -169,16 +168,16 @@ def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
     )
 
 
-def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: Share) -> Dataset:
+def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -> Dataset:
     from itertools import islice
 
-    from tupe_jax.data.pretraining.graph import elements
     from tupe_jax.data.pretraining.seqio_tasks import make_task_or_mixture, parse_task
     from tupe_jax.data.pretraining.streaming_reader import (
         StreamingReader,
-        rows_of_task,
+        epochs_of_task,
         take_by_size,
     )
+    from tupe_jax.data.tf_utils import elements
 
     components = parse_task(config.data.task, config.seed)
     cleaning = parse_cleaning(config.data.cleaning)
@@ -189,7 +188,7 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: Share) -> Da
 
     def some_rows(task: Any, split: str) -> Iterator[NDArray[np.int32]]:
         # Shuffled, but not by the run's seed: runs of different seeds are compared.
-        rows = elements(rows_of_task(task, split, config.data.length)(0))
+        rows = elements(epochs_of_task(task, split, config.data.length)(0))
         return (row["tokens"] for row in rows)
 
     # One pass of each source: a mixture repeats its sources without end.
@@ -203,13 +202,13 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: Share) -> Da
     return Dataset(
         tokenizer=tokenizer,
         train=StreamingReader(
-            rows_of_task(task, "train", config.data.length),
+            epochs_of_task(task, "train", config.data.length),
             task=task.name,  # tells of a changed corpus, too
             vocabulary_sha256=tokenizer.sha256,
             length=config.data.length,
             batch_size=config.train.batch_size,
             seed=config.seed,
-            share=shard,
+            host_shard=shard,
         ),
         validation={"tokens": _require_rows(_as_array(validation, config), config)},
         sample_NxS=_as_array(sample, config),
@@ -244,7 +243,7 @@ def check_given_data(config: Config, *, resumes: bool) -> None:
         index = parse_index(folder)
         _check_index(config, folder, index)
         if not given:
-            check_tokenizer(folder, index)
+            check_tokenizer_file(folder, index)
         if not (given or index.tokenizer or resumes):
             raise _no_tokenizer(config)
     if given and (Path(given).exists() or not resumes):
@@ -263,7 +262,7 @@ def _require_fitting_vocabulary(config: Config, tokenizer: SentencePieceTokenize
     _check_size(config, tokenizer.path, tokenizer.size)
     if config.data.prepared:
         folder = Path(config.data.prepared)
-        require_vocabulary(folder, parse_index(folder), tokenizer.sha256)
+        require_tokenizer(folder, parse_index(folder), tokenizer.sha256)
 
 
 def _check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> None:
@@ -290,7 +289,7 @@ def _given_vocabulary(config: Config) -> Path | None:
     return folder / tokenizer if tokenizer else None
 
 
-def _check_index(config: Config, folder: Path, index: Index) -> None:
+def _check_index(config: Config, folder: Path, index: PreparedIndex) -> None:
     """Fail unless prepared rows have the length, packing and vocabulary size of the config."""
     data = config.data
     if index.length != data.length:
@@ -321,7 +320,7 @@ def _check_size(config: Config, where: Path, size: int) -> None:
 # must read the same.
 
 
-def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> Share:
+def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> HostShard:
     """The part of every batch that the process reads: all rows that its devices hold, no other."""
     indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
     first_rows = {device: rows.indices(batch_size)[0] for device, (rows, _) in indices.items()}
@@ -331,14 +330,14 @@ def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> Share:
         for device, first in first_rows.items()
         if device.process_index == process
     }
-    return Share(tuple(sorted(held)), parts)
+    return HostShard(tuple(sorted(held)), parts)
 
 
 def global_batch(
     sharding: NamedSharding,
     local: Features,
     objective: Objective,
-    shard: Share = Share(),  # noqa: B008
+    shard: HostShard = HostShard(),  # noqa: B008
 ) -> dict[str, jax.Array]:
     """The features of a whole batch that an objective reads, from the examples of this process."""
     if missing := objective.features.keys() - local.keys():
@@ -349,7 +348,7 @@ def global_batch(
     return {name: _global_array(sharding, local[name], shard) for name in objective.features}
 
 
-def _global_array(sharding: NamedSharding, local_Rx: NDArray[Any], shard: Share) -> jax.Array:
+def _global_array(sharding: NamedSharding, local_Rx: NDArray[Any], shard: HostShard) -> jax.Array:
     shape = (len(local_Rx) // len(shard.held) * shard.parts, *local_Rx.shape[1:])
 
     def on_device(index: Any) -> NDArray[Any]:
@@ -358,7 +357,7 @@ def _global_array(sharding: NamedSharding, local_Rx: NDArray[Any], shard: Share)
     return jax.make_array_from_callback(shape, sharding, on_device)
 
 
-def examples_of_device(local_Rx: NDArray[Any], shard: Share, of_batch: slice) -> NDArray[Any]:
+def examples_of_device(local_Rx: NDArray[Any], shard: HostShard, of_batch: slice) -> NDArray[Any]:
     """The examples of one device, a slice of the whole batch, among those of its process."""
     size = len(local_Rx) // len(shard.held)
     start, stop, _ = of_batch.indices(size * shard.parts)

@@ -1,4 +1,4 @@
-"""Sentences and pairs become rows of one length, with the paper's special tokens."""
+"""Sentences and pairs become sequences of one length, with the paper's special tokens."""
 
 import numpy as np
 import pytest
@@ -21,18 +21,18 @@ class Letters:
 
 
 def test_a_single_sentence() -> None:
-    rows = encode_examples([Example("ab", None, 1)], Letters(), length=6)
-    assert rows.tokens.tolist() == [[CLS_ID, 10, 11, SEP_ID, PAD_ID, PAD_ID]]
-    assert rows.tokens.dtype == rows.labels.dtype == np.int32
+    encoded = encode_examples([Example("ab", None, 1)], Letters(), length=6)
+    assert encoded.tokens.tolist() == [[CLS_ID, 10, 11, SEP_ID, PAD_ID, PAD_ID]]
+    assert encoded.tokens.dtype == encoded.labels.dtype == np.int32
 
 
-def test_a_pair_is_parted_by_two_separators() -> None:
-    rows = encode_examples([Example("ab", "c", 0), Example("a", "", 2)], Letters(), length=8)
-    assert rows.tokens.tolist() == [
+def test_a_pair_has_two_separators_between_its_texts() -> None:
+    encoded = encode_examples([Example("ab", "c", 0), Example("a", "", 2)], Letters(), length=8)
+    assert encoded.tokens.tolist() == [
         [CLS_ID, 10, 11, SEP_ID, SEP_ID, 12, SEP_ID, PAD_ID],
         [CLS_ID, 10, SEP_ID, SEP_ID, SEP_ID, PAD_ID, PAD_ID, PAD_ID],
     ]
-    assert rows.labels.tolist() == [0, 2]
+    assert encoded.labels.tolist() == [0, 2]
 
 
 def test_the_classifier_token_may_be_the_last() -> None:
@@ -46,8 +46,8 @@ def test_the_classifier_token_may_be_the_last() -> None:
 
 
 def test_scores_stay_numbers() -> None:
-    rows = encode_examples([Example("a", "b", 2.5), Example("a", "b", 3.0)], Letters(), length=8)
-    assert (rows.labels.tolist(), rows.labels.dtype) == ([2.5, 3.0], np.float32)
+    encoded = encode_examples([Example("a", "b", 2.5), Example("a", "b", 3.0)], Letters(), length=8)
+    assert (encoded.labels.tolist(), encoded.labels.dtype) == ([2.5, 3.0], np.float32)
 
 
 def test_a_long_sentence_keeps_its_separator() -> None:
@@ -55,7 +55,7 @@ def test_a_long_sentence_keeps_its_separator() -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 16))
-def test_truncation_takes_one_token_at_a_time_off_the_longer(a: int, b: int, room: int) -> None:
+def test_truncation_removes_one_token_at_a_time_from_the_longer(a: int, b: int, room: int) -> None:
     first, second = list(range(a)), list(range(b))
     kept = truncate_longest_first(first, second, room)
     while len(first) + len(second) > room:
@@ -63,6 +63,6 @@ def test_truncation_takes_one_token_at_a_time_off_the_longer(a: int, b: int, roo
     assert kept == (first, second)
 
 
-def test_a_row_too_short_for_its_special_tokens_is_an_error() -> None:
-    with pytest.raises(UserError, match="row of 3 tokens has no room for 4"):
+def test_a_length_too_short_for_the_special_tokens_is_an_error() -> None:
+    with pytest.raises(UserError, match="length 3 has no room for 4"):
         join(Letters(), [10], [11], length=3)

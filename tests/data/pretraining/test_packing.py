@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.data.small_corpus import documents
 from tupe_jax.data.pretraining import packing
-from tupe_jax.data.pretraining.graph import elements
 from tupe_jax.data.pretraining.seqio_tasks import make_task
 from tupe_jax.data.pretraining.sources import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
+from tupe_jax.data.tf_utils import elements
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 
 Line = list[int]
@@ -24,12 +24,12 @@ Line = list[int]
 def plainly_packed(lines: list[Line], length: int) -> list[Line]:
     """[CLS] and as many whole lines as fit, in order; a line that is too long counts as several."""
     body = length - 1
-    pieces = [line[i : i + body] for line in lines for i in range(0, len(line), body)]
+    chunks = [line[i : i + body] for line in lines for i in range(0, len(line), body)]
     sequences: list[Line] = []
-    for piece in pieces:
-        if not sequences or len(sequences[-1]) + len(piece) > length:
+    for chunk in chunks:
+        if not sequences or len(sequences[-1]) + len(chunk) > length:
             sequences.append([CLS_ID])
-        sequences[-1] += piece
+        sequences[-1] += chunk
     return [each + [PAD_ID] * (length - len(each)) for each in sequences]
 
 
@@ -55,16 +55,16 @@ def numbered(sizes: list[list[int]]) -> list[list[Line]]:
 @given(
     sizes=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=12),
     length=st.integers(2, 24),
-    rows_at_once=st.integers(1, 3),
+    sequences_at_once=st.integers(1, 3),
 )
 @settings(max_examples=60, deadline=None)
 def test_sequences_follow_the_plain_rule(
-    sizes: list[list[int]], length: int, rows_at_once: int
+    sizes: list[list[int]], length: int, sequences_at_once: int
 ) -> None:
     texts = numbered(sizes)
     lines = [line for text in texts for line in text]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_ROWS_AT_ONCE", rows_at_once)
+        patch.setattr(packing, "_SEQUENCES_AT_ONCE", sequences_at_once)
         tokens, begun = packed(texts, length)
     assert tokens.tolist() == plainly_packed(lines, length)
     assert begun == len(texts)
@@ -93,15 +93,15 @@ def test_about_half_a_line_per_sequence_is_padding() -> None:
 
 @pytest.mark.parametrize("length", [5, 64])
 def test_a_task_packs_the_sentences_of_text(
-    tmp_path: Path, vocabulary: SentencePieceTokenizer, length: int
+    tmp_path: Path, tokenizer: SentencePieceTokenizer, length: int
 ) -> None:
     texts = documents(400)
     (tmp_path / "a.txt").write_text("\n\n".join(texts))
     source = TextFiles(f"{tmp_path}/a.txt", block_bytes=5_000)
-    task = make_task(source, vocabulary, packing="sentences")
+    task = make_task(source, tokenizer, packing="sentences")
     for split in ("train", "validation"):
         lines = [
-            [*vocabulary.encode(line), SEP_ID]
+            [*tokenizer.encode(line), SEP_ID]
             for text in texts
             if is_held_out(text) == (split == "validation")
             for line in text.split("\n")
@@ -111,14 +111,14 @@ def test_a_task_packs_the_sentences_of_text(
         assert tokens.tolist() == plainly_packed(lines, length)
 
 
-def test_a_packing_has_a_task_of_its_own_and_the_default_keeps_its_name(
-    tmp_path: Path, vocabulary: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
+def test_the_task_name_depends_on_the_packing_unless_it_is_the_default(
+    tmp_path: Path, tokenizer: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints of the live reader and Beam's caches know tasks by their names."""
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("a line")
     source, cleaning = TextFiles("a.txt"), ("drop_repeated_lines",)
-    named = replace(vocabulary, sha256="0" * 64)
+    named = replace(tokenizer, sha256="0" * 64)
     before_there_was_a_choice = "text_a_txt_4055d39046d0"
     assert make_task(source, named, cleaning).name == before_there_was_a_choice
     packed = make_task(source, named, cleaning, packing="sentences")

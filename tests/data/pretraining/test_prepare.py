@@ -1,4 +1,4 @@
-"""`tupe prepare`: the same bytes however it ran, and nothing that looks finished but is not."""
+"""`tupe prepare`: the same bytes for any workers; unfinished folders are refused."""
 
 import json
 import os
@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.pretraining.prepared_rows import lines_of, read_rows
+from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
-from tupe_jax.data.pretraining import token_shards as rows
-from tupe_jax.data.pretraining.plan import Settings, divide
-from tupe_jax.data.pretraining.prepare import UNFINISHED, prepare, repack
+from tupe_jax.data.pretraining import token_shards
+from tupe_jax.data.pretraining.prepare import UNFINISHED, PrepareConfig, divide, prepare, repack
 from tupe_jax.data.pretraining.splits import is_held_out, is_in_share
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -35,12 +34,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def settings(corpus: Path, vocabulary: SentencePieceTokenizer) -> Settings:
-    return Settings(f"text:{corpus}/*.txt", vocabulary.path, length=32, shards=FILES)
+def settings(corpus: Path, tokenizer: SentencePieceTokenizer) -> PrepareConfig:
+    return PrepareConfig(f"text:{corpus}/*.txt", tokenizer.path, length=32, shards=FILES)
 
 
 @pytest.fixture(scope="module")
-def prepared(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(settings: PrepareConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prepared") / "rows"
     prepare(settings, folder, worker_count=1)
     return folder
@@ -51,40 +50,40 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_folder_holds_every_document_once_in_its_split(
-    prepared: Path, vocabulary: SentencePieceTokenizer
+    prepared: Path, tokenizer: SentencePieceTokenizer
 ) -> None:
-    index = rows.read_index(prepared)
+    index = token_shards.read_index(prepared)
     texts = [text for seed in range(FILES) for text in documents(200, seed)]
     for split, wanted in (("train", False), ("validation", True)):
         split_texts = [text for text in texts if is_held_out(text) == wanted]
-        tokens = read_rows(prepared, split)
+        tokens = read_sequences(prepared, split)
         assert index.splits[split].documents == len(split_texts)
         assert index.splits[split].tokens == np.count_nonzero(tokens != PAD_ID)
         assert (tokens[:, 0] == CLS_ID).all()
         lines = [line for text in split_texts for line in text.lower().split("\n")]
-        assert sorted(lines_of(tokens, vocabulary)) == sorted(lines)
-    assert index.vocabulary_sha256 == vocabulary.sha256
+        assert sorted(lines_of(tokens, tokenizer)) == sorted(lines)
+    assert index.vocabulary_sha256 == tokenizer.sha256
     assert len(index.splits["train"].shards) == FILES  # each file is one block, for one shard
 
 
-def test_only_the_last_row_of_a_shard_is_padded(prepared: Path) -> None:
-    index = rows.read_index(prepared)
+def test_only_the_last_sequence_of_a_shard_is_padded(prepared: Path) -> None:
+    index = token_shards.read_index(prepared)
     for split in ("train", "validation"):
-        padded = (read_rows(prepared, split) == PAD_ID).any(axis=1)
+        padded = (read_sequences(prepared, split) == PAD_ID).any(axis=1)
         last = np.cumsum([shard.rows for shard in index.splits[split].shards]) - 1
         assert set(np.flatnonzero(padded)) <= set(last)
 
 
 @pytest.mark.slow
 def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
-    settings: Settings, prepared: Path, tmp_path: Path
+    settings: PrepareConfig, prepared: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "rows"
     code = "import sys; from tupe_jax.cli import main; sys.exit(main(sys.argv[1:]))"
     script = tmp_path / "tupe.py"
     script.write_text(f"if __name__ == '__main__':\n    {code}\n")
     command = [sys.executable, str(script), "prepare", f"--task={settings.task}"]
-    command += [f"--vocabulary={settings.vocabulary}", "--length=32", f"--shards={FILES}"]
+    command += [f"--vocabulary={settings.tokenizer}", "--length=32", f"--shards={FILES}"]
     command += ["--workers=2", "--cleaning=none", f"--out={folder}"]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     with (tmp_path / "stderr").open("w") as stderr:
@@ -97,41 +96,43 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    finished = [folder / rows.shard_file("train", int(path.stem), FILES) for path in records()]
+    finished = [
+        folder / token_shards.shard_file_name("train", int(path.stem), FILES) for path in records()
+    ]
     assert 0 < len(finished) < FILES
-    # The bar alone: nothing of what TensorFlow has to say about GPUs, in this or that process.
+    # The bar alone: no log lines of TensorFlow about GPUs, in any process.
     # On a busy machine it is drawn more than once, in a file as a line of its own.
     bar = re.compile(rf" *\d+%\|.*\| \d/{FILES} \[.*shard/s.*\]")
     drawn = re.split(r"[\r\n]+", (tmp_path / "stderr").read_text().strip("\r\n"))
     assert [line for line in drawn if not bar.fullmatch(line)] == []
-    with pytest.raises(UserError, match="not a finished folder"):
-        rows.read_index(folder)
+    with pytest.raises(UserError, match=r"no index\.json"):
+        token_shards.read_index(folder)
     before = {path: path.stat().st_mtime_ns for path in finished}
     prepare(settings, folder, worker_count=1)
     assert contents(folder) == contents(prepared)
     assert before == {path: path.stat().st_mtime_ns for path in finished}
 
 
-def test_the_folder_holds_the_tokenizer(prepared: Path, vocabulary: SentencePieceTokenizer) -> None:
-    index = rows.read_index(prepared)
-    assert index.tokenizer == rows.TOKENIZER_FILE
-    assert (prepared / index.tokenizer).read_bytes() == vocabulary.path.read_bytes()
-    rows.check_tokenizer(prepared, index)
+def test_the_folder_holds_the_tokenizer(prepared: Path, tokenizer: SentencePieceTokenizer) -> None:
+    index = token_shards.read_index(prepared)
+    assert index.tokenizer == token_shards.TOKENIZER_FILE
+    assert (prepared / index.tokenizer).read_bytes() == tokenizer.path.read_bytes()
+    token_shards.check_tokenizer_file(prepared, index)
 
 
 @pytest.mark.slow
 def test_whole_sentences_are_the_same_tokens_with_padding(
-    settings: Settings, prepared: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
+    settings: PrepareConfig, prepared: Path, tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     whole = replace(settings, packing="sentences")
     index = prepare(whole, tmp_path / "rows", worker_count=2).index
-    assert rows.read_index(tmp_path / "rows").packing == "sentences"
+    assert token_shards.read_index(tmp_path / "rows").packing == "sentences"
     for split in ("train", "validation"):
-        tokens = read_rows(tmp_path / "rows", split)
-        assert lines_of(tokens, vocabulary) == lines_of(read_rows(prepared, split), vocabulary)
+        tokens = read_sequences(tmp_path / "rows", split)
+        assert lines_of(tokens, tokenizer) == lines_of(read_sequences(prepared, split), tokenizer)
         assert index.splits[split].tokens == np.count_nonzero(tokens != PAD_ID)
         assert index.splits[split].rows == len(tokens)
-        # Every line of this corpus fits into a row, so every row ends with one.
+        # Every line of this corpus fits, so every sequence ends with a line.
         sizes = np.count_nonzero(tokens != PAD_ID, axis=1)
         assert (tokens[np.arange(len(tokens)), sizes - 1] == SEP_ID).all()
         assert (tokens[:, :-1][tokens[:, 1:] != PAD_ID] != PAD_ID).all()  # padding is at the end
@@ -139,13 +140,13 @@ def test_whole_sentences_are_the_same_tokens_with_padding(
 
 @pytest.mark.slow
 def test_whole_sentences_that_were_interrupted_give_the_same_bytes(
-    settings: Settings, tmp_path: Path
+    settings: PrepareConfig, tmp_path: Path
 ) -> None:
     whole = replace(settings, packing="sentences")
     prepare(whole, tmp_path / "calm", worker_count=1)
 
-    def interrupt(parts_done: int, parts: int, tokens: int) -> None:
-        if parts_done == 2:
+    def interrupt(shards_done: int, shards: int, tokens: int) -> None:
+        if shards_done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -157,13 +158,13 @@ def test_whole_sentences_that_were_interrupted_give_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_what_an_older_version_has_begun_is_finished(
-    settings: Settings, prepared: Path, tmp_path: Path
+def test_a_folder_begun_by_an_older_version_is_finished(
+    settings: PrepareConfig, prepared: Path, tmp_path: Path
 ) -> None:
-    """Its record does not name the packing."""
+    """Its settings.json does not name the packing."""
 
-    def interrupt(parts_done: int, parts: int, tokens: int) -> None:
-        if parts_done == 2:
+    def interrupt(shards_done: int, shards: int, tokens: int) -> None:
+        if shards_done == 2:
             raise KeyboardInterrupt
 
     folder = tmp_path / "rows"
@@ -173,111 +174,111 @@ def test_what_an_older_version_has_begun_is_finished(
     begun = json.loads(record.read_text())
     del begun["packing"]
     record.write_text(json.dumps(begun))
-    (folder / rows.TOKENIZER_FILE).unlink()
+    (folder / token_shards.TOKENIZER_FILE).unlink()
     prepare(settings, folder, worker_count=1)
     assert contents(folder) == contents(prepared)
 
 
 @pytest.mark.slow
-def test_the_given_tokenizer_may_change_while_the_rows_are_made(
-    settings: Settings, prepared: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
+def test_the_given_tokenizer_may_change_during_preparation(
+    settings: PrepareConfig, prepared: Path, tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     given = tmp_path / "given.model"
-    given.write_bytes(vocabulary.path.read_bytes())
+    given.write_bytes(tokenizer.path.read_bytes())
 
-    def delete(parts_done: int, parts: int, tokens: int) -> None:
+    def delete(shards_done: int, shards: int, tokens: int) -> None:
         given.unlink(missing_ok=True)
 
     folder = tmp_path / "rows"
-    prepare(replace(settings, vocabulary=given), folder, worker_count=1, show=delete)
+    prepare(replace(settings, tokenizer=given), folder, worker_count=1, show=delete)
     assert contents(folder) == contents(prepared)
 
 
 def test_a_folder_begun_with_other_settings_is_refused(
-    settings: Settings,
+    settings: PrepareConfig,
     prepared: Path,
     corpus: Path,
-    vocabulary: SentencePieceTokenizer,
+    tokenizer: SentencePieceTokenizer,
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(UserError, match="holds finished rows already"):
+    with pytest.raises(UserError, match="already finished"):
         prepare(settings, prepared, worker_count=1)
     bad = corpus / "z.bad"
     bad.write_bytes(b"text\n\n\xff")
-    broken = Settings(f"text:{bad}", vocabulary.path, length=32)
+    broken = PrepareConfig(f"text:{bad}", tokenizer.path, length=32)
     folder = tmp_path / "rows"
     with pytest.raises(UserError, match=r"z\.bad, line 3"):
         prepare(broken, folder, worker_count=1)
-    assert not (folder / rows.INDEX_FILE).exists()
+    assert not (folder / token_shards.INDEX_FILE).exists()
     assert not list(folder.glob("*.array_record"))
-    longer = Settings(f"text:{bad}", vocabulary.path, length=64)
+    longer = PrepareConfig(f"text:{bad}", tokenizer.path, length=64)
     with pytest.raises(UserError, match="begun with length 32, but now it is 64"):
         prepare(longer, folder, worker_count=1)
     # A changed corpus would give a mixture of old and new shards.
-    bad.write_text("mended")
+    bad.write_text("fixed")
     with pytest.raises(UserError, match="begun with corpus"):
         prepare(broken, folder, worker_count=1)
 
 
-def test_broken_text_is_told_in_one_line(
-    vocabulary: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_broken_text_is_a_one_line_error(
+    tokenizer: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\n\nb\xffd")
-    arguments = [f"--task=text:{tmp_path}/*.txt", f"--vocabulary={vocabulary.path}"]
+    arguments = [f"--task=text:{tmp_path}/*.txt", f"--vocabulary={tokenizer.path}"]
     arguments += [f"--out={tmp_path}/rows"]
     assert main(["prepare", *arguments]) == 2
     last_line = capsys.readouterr().err.strip().split("\n")[-1]
     assert last_line.startswith(f"tupe prepare: {tmp_path}/a.txt, line 3: byte 0xff is not UTF-8")
-    assert not (tmp_path / "rows" / rows.INDEX_FILE).exists()
+    assert not (tmp_path / "rows" / token_shards.INDEX_FILE).exists()
 
 
 def test_a_corpus_without_text_gives_no_index(
-    vocabulary: SentencePieceTokenizer, tmp_path: Path
+    tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     (tmp_path / "blank.txt").write_text("\n \n\n")
-    settings = Settings(f"text:{tmp_path}/blank.txt", vocabulary.path, length=32)
-    with pytest.raises(UserError, match="holds no text"):
+    settings = PrepareConfig(f"text:{tmp_path}/blank.txt", tokenizer.path, length=32)
+    with pytest.raises(UserError, match="no text to train on"):
         prepare(settings, tmp_path / "rows", worker_count=1)
-    assert not (tmp_path / "rows" / rows.INDEX_FILE).exists()
+    assert not (tmp_path / "rows" / token_shards.INDEX_FILE).exists()
 
 
-def test_a_part_without_training_rows_leaves_no_shard(
-    vocabulary: SentencePieceTokenizer, tmp_path: Path
+def test_a_job_without_training_sequences_leaves_no_shard(
+    tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     held_out = [text for text in documents(1000) if is_held_out(text)]
     (tmp_path / "a.txt").write_text("\n\n".join(held_out))
     (tmp_path / "b.txt").write_text(documents(1, seed=1)[0])
-    settings = Settings(f"text:{tmp_path}/*.txt", vocabulary.path, length=32, shards=2)
+    settings = PrepareConfig(f"text:{tmp_path}/*.txt", tokenizer.path, length=32, shards=2)
     index = prepare(settings, tmp_path / "rows", worker_count=1).index
     assert [shard.file for shard in index.splits["train"].shards] == [
         "train-00001-of-00002.array_record"
     ]
     assert index.splits["validation"].documents == len(held_out)
     assert {path.name for path in (tmp_path / "rows").iterdir()} == {
-        rows.INDEX_FILE,
-        rows.TOKENIZER_FILE,
+        token_shards.INDEX_FILE,
+        token_shards.TOKENIZER_FILE,
         "train-00001-of-00002.array_record",
         "validation-00000-of-00001.array_record",
     }
 
 
-def test_weights_are_passes_over_a_source(corpus: Path, vocabulary: SentencePieceTokenizer) -> None:
+def test_weights_are_passes_over_a_source(corpus: Path, tokenizer: SentencePieceTokenizer) -> None:
     task = f"2.5 * text:{corpus}/0.txt + text:{corpus}/1.txt"
-    parts, _ = divide(Settings(task, vocabulary.path, length=32))
-    assert [(Path(part.source).name, part.share, part.first_pass) for part in parts] == [
+    jobs, _ = divide(PrepareConfig(task, tokenizer.path, length=32))
+    assert [(Path(job.source).name, job.share, job.first_pass) for job in jobs] == [
         ("0.txt", 1.0, True),
         ("0.txt", 1.0, False),
         ("0.txt", 0.5, False),
         ("1.txt", 1.0, True),
     ]
-    assert [part.number for part in parts] == [0, 1, 2, 3]
+    assert [job.number for job in jobs] == [0, 1, 2, 3]
 
 
 def test_a_mixture_repeats_training_documents_by_weight_and_validation_never(
-    corpus: Path, vocabulary: SentencePieceTokenizer, tmp_path: Path
+    corpus: Path, tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     task = f"1.5 * text:{corpus}/0.txt + text:{corpus}/1.txt"
-    index = prepare(Settings(task, vocabulary.path, length=32), tmp_path / "rows", 1).index
+    index = prepare(PrepareConfig(task, tokenizer.path, length=32), tmp_path / "rows", 1).index
     texts = [[t for t in documents(200, seed) if not is_held_out(t)] for seed in (0, 1)]
     extra = [text for text in texts[0] if is_in_share(0.5, text)]
     assert index.splits["train"].documents == len(texts[0]) + len(extra) + len(texts[1])
@@ -286,18 +287,18 @@ def test_a_mixture_repeats_training_documents_by_weight_and_validation_never(
 
 
 def test_shards_are_divided_among_sources_by_size(
-    corpus: Path, vocabulary: SentencePieceTokenizer
+    corpus: Path, tokenizer: SentencePieceTokenizer
 ) -> None:
     task = f"text:{corpus}/0.txt + text:{corpus}/*.txt"
-    parts, _ = divide(Settings(task, vocabulary.path, length=32, shards=7))
-    assert [part.count for part in parts] == [1] + [6] * 6
-    with pytest.raises(UserError, match="--shards=1, but the task makes 2 passes"):
-        divide(Settings(task, vocabulary.path, length=32, shards=1))
-    with pytest.raises(UserError, match=r"60 shards, but .* at most 6"):
-        divide(Settings(f"text:{corpus}/*.txt", vocabulary.path, length=32, shards=60))
+    jobs, _ = divide(PrepareConfig(task, tokenizer.path, length=32, shards=7))
+    assert [job.count for job in jobs] == [1] + [6] * 6
+    with pytest.raises(UserError, match="--shards=1: the task makes 2 passes"):
+        divide(PrepareConfig(task, tokenizer.path, length=32, shards=1))
+    with pytest.raises(UserError, match=r"60 shards requested, but .* at most 6"):
+        divide(PrepareConfig(f"text:{corpus}/*.txt", tokenizer.path, length=32, shards=60))
 
 
-def test_repacking_joins_what_padding_had_parted() -> None:
+def test_repacking_removes_padding_between_shards() -> None:
     parted = np.array([[1, 10, 11, 2], [1, 12, 0, 0], [1, 13, 2, 0]])
     assert repack(parted, "stream").tolist() == [[1, 10, 11, 2], [1, 12, 13, 2]]
     assert repack(np.zeros([0, 4], np.int32), "stream").shape == (0, 4)
@@ -315,19 +316,19 @@ def test_repacking_keeps_sentences_whole() -> None:
     [
         ("--length=1", "--length=1 must be at least 2"),
         ("--workers=0", "--workers=0 must be at least 1"),
-        ("--cleaning=soap", "no cleaning step 'soap'"),
+        ("--cleaning=soap", "cleaning step 'soap'"),
         ("--task=text:/nowhere/*.txt", "no file matches '/nowhere/*.txt'"),
-        ("--vocabulary=/nowhere.model", "/nowhere.model: cannot read the vocabulary"),
+        ("--vocabulary=/nowhere.model", "/nowhere.model: cannot read the tokenizer"),
     ],
 )
-def test_wrong_arguments_are_told_in_one_line_and_nothing_is_written(
-    settings: Settings,
+def test_wrong_arguments_are_one_line_errors_and_nothing_is_written(
+    settings: PrepareConfig,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     argument: str,
     message: str,
 ) -> None:
-    arguments = [f"--task={settings.task}", f"--vocabulary={settings.vocabulary}"]
+    arguments = [f"--task={settings.task}", f"--vocabulary={settings.tokenizer}"]
     arguments += [f"--out={tmp_path}/rows", argument]
     assert main(["prepare", *arguments]) == 2
     errors = capsys.readouterr().err
@@ -337,21 +338,21 @@ def test_wrong_arguments_are_told_in_one_line_and_nothing_is_written(
 
 
 def test_a_corpus_that_changes_meanwhile_is_refused(
-    vocabulary: SentencePieceTokenizer, tmp_path: Path
+    tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     (tmp_path / "b.txt").write_text("one line\n\n" * 50)
-    settings = Settings(f"text:{tmp_path}/*.txt", vocabulary.path, length=16, shards=1)
+    settings = PrepareConfig(f"text:{tmp_path}/*.txt", tokenizer.path, length=16, shards=1)
 
-    def a_file_appears(parts_done: int, parts: int, tokens: int) -> None:
+    def a_file_appears(shards_done: int, shards: int, tokens: int) -> None:
         (tmp_path / "a.txt").write_text("another\n")
 
-    with pytest.raises(UserError, match="has changed while it was being prepared"):
+    with pytest.raises(UserError, match="the corpus changed"):
         prepare(settings, tmp_path / "out", worker_count=1, show=a_file_appears)
     assert not (tmp_path / "out" / "index.json").exists()
 
 
-def test_a_folder_has_one_writer(settings: Settings, tmp_path: Path) -> None:
-    def second_command(parts_done: int, parts: int, tokens: int) -> None:
+def test_a_folder_has_one_writer(settings: PrepareConfig, tmp_path: Path) -> None:
+    def second_command(shards_done: int, shards: int, tokens: int) -> None:
         with pytest.raises(UserError, match="another `tupe prepare` is writing to it"):
             prepare(settings, tmp_path / "out", worker_count=1)
         refused.append(True)
@@ -363,10 +364,13 @@ def test_a_folder_has_one_writer(settings: Settings, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("out", "message"),
-    [("file", "a file, not a folder"), ("file/rows", r"cannot make this folder \(Not a directory")],
+    [
+        ("file", "a file, not a folder"),
+        ("file/rows", r"cannot create this folder \(Not a directory"),
+    ],
 )
-def test_a_file_in_the_place_of_the_folder_is_refused(
-    settings: Settings, tmp_path: Path, out: str, message: str
+def test_a_file_instead_of_a_folder_is_refused(
+    settings: PrepareConfig, tmp_path: Path, out: str, message: str
 ) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match=message):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tupe_jax.cli import main
-from tupe_jax.data.pretraining import token_shards as rows
+from tupe_jax.data.pretraining import token_shards
 
 FOLDER = os.environ.get("TUPE_SHARED_DATA")
 
@@ -18,10 +18,10 @@ def test_amalgum_and_a_novel_are_prepared_end_to_end(tmp_path: Path) -> None:
         f"text:{FOLDER}/corpus/novels/test*",
     )
     task = f"{amalgum} + {novels}"
-    vocabulary, folder = tmp_path / "real.model", tmp_path / "rows"
-    assert main(["vocab", f"--task={task}", "--size=8192", f"--out={vocabulary}"]) == 0
-    arguments = [f"--task={task}", f"--vocabulary={vocabulary}", f"--out={folder}"]
+    tokenizer, folder = tmp_path / "real.model", tmp_path / "rows"
+    assert main(["vocab", f"--task={task}", "--size=8192", f"--out={tokenizer}"]) == 0
+    arguments = [f"--task={task}", f"--vocabulary={tokenizer}", f"--out={folder}"]
     assert main(["prepare", *arguments, "--length=128", "--cleaning=none"]) == 0
-    splits = rows.read_index(folder).splits
+    splits = token_shards.read_index(folder).splits
     assert sum(split.documents for split in splits.values()) == 169 + 188 + 1
     assert 450_000 < splits["train"].tokens < 550_000

@@ -44,7 +44,7 @@ def test_a_decomposed_or_full_width_copy_is_on_the_same_side_and_a_repeat() -> N
             assert drop_repeated_documents(empty_memory(), copies)[1] == [text]
 
 
-def test_text_in_other_scripts_is_told_apart() -> None:
+def test_texts_in_other_scripts_differ() -> None:
     assert fingerprint("\u6f22\u5b57") != fingerprint("\u5b57\u6f22")
 
 

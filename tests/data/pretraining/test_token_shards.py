@@ -1,4 +1,4 @@
-"""A prepared folder says what it holds, and one that is not whole is refused by name."""
+"""A prepared folder describes its content, and an incomplete one is refused by name."""
 
 import hashlib
 import json
@@ -13,58 +13,57 @@ from hypothesis import strategies as st
 from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
     TOKENIZER_FILE,
-    Index,
+    PreparedIndex,
     Split,
-    check_tokenizer,
-    decode_row,
-    decode_rows,
+    check_tokenizer_file,
+    decode_sequences,
     dtype_name,
-    encode_row,
+    encode_sequence,
     read_index,
-    require_vocabulary,
-    shard_file,
+    require_tokenizer,
+    shard_file_name,
     write_index,
     write_shard,
 )
 from tupe_jax.utils.errors import UserError
 
-ROWS, LENGTH = 7, 8
+SEQUENCES, LENGTH = 7, 8
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    tokens = np.arange(ROWS * LENGTH).reshape(ROWS, LENGTH)
+    tokens = np.arange(SEQUENCES * LENGTH).reshape(SEQUENCES, LENGTH)
     shards = (
-        write_shard(tmp_path / shard_file("train", 0, 2), tokens[:4], "uint16"),
-        write_shard(tmp_path / shard_file("train", 1, 2), tokens[4:], "uint16"),
+        write_shard(tmp_path / shard_file_name("train", 0, 2), tokens[:4], "uint16"),
+        write_shard(tmp_path / shard_file_name("train", 1, 2), tokens[4:], "uint16"),
     )
-    split = Split(shards=shards, rows=ROWS, tokens=ROWS * LENGTH, documents=3)
-    write_index(tmp_path, Index("toy", "ab" * 32, 100, LENGTH, 0, {"train": split}))
+    split = Split(shards=shards, rows=SEQUENCES, tokens=SEQUENCES * LENGTH, documents=3)
+    write_index(tmp_path, PreparedIndex("toy", "ab" * 32, 100, LENGTH, 0, {"train": split}))
     return tmp_path
 
 
 @given(st.lists(st.integers(0, 2**16 - 1)))
-def test_a_row_survives_its_record(tokens: list[int]) -> None:
-    record = encode_row(tokens, "uint16")
+def test_a_sequence_round_trips_through_its_record(tokens: list[int]) -> None:
+    record = encode_sequence(tokens, "uint16")
     assert len(record) == 2 * len(tokens)
-    assert decode_row(record, "uint16").tolist() == tokens
+    assert decode_sequences([record], "uint16", len(tokens)).tolist() == [tokens]
 
 
-def test_many_rows_decode_as_one_array_ready_for_the_device() -> None:
+def test_many_sequences_decode_to_one_int32_array() -> None:
     tokens = np.array([[1, 2, 70_000], [3, 4, 5]])
-    decoded = decode_rows([encode_row(row, "uint32") for row in tokens], "uint32", 3)
+    decoded = decode_sequences([encode_sequence(ids, "uint32") for ids in tokens], "uint32", 3)
     assert decoded.dtype == np.int32
     assert (decoded == tokens).all()
 
 
 def test_records_are_little_endian() -> None:
-    assert encode_row([258], "uint16") == b"\x02\x01"
+    assert encode_sequence([258], "uint16") == b"\x02\x01"
 
 
 @pytest.mark.parametrize("tokens", [[-1], [2**16]])
 def test_an_id_that_does_not_fit_is_not_wrapped(tokens: list[int]) -> None:
     with pytest.raises(ValueError, match="do not fit uint16"):
-        encode_row(tokens, "uint16")
+        encode_sequence(tokens, "uint16")
 
 
 def test_the_type_is_the_smallest_that_holds_the_vocabulary() -> None:
@@ -92,7 +91,7 @@ def test_a_folder_without_index_is_unfinished(folder: Path) -> None:
 
 
 def test_a_truncated_shard_is_named_with_both_sizes(folder: Path) -> None:
-    shard = folder / shard_file("train", 1, 2)
+    shard = folder / shard_file_name("train", 1, 2)
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:-10])
     with pytest.raises(UserError, match=f"{shard.name}: {size - 10} bytes, but .* {size}"):
@@ -100,7 +99,7 @@ def test_a_truncated_shard_is_named_with_both_sizes(folder: Path) -> None:
 
 
 def test_a_missing_shard_is_named(folder: Path) -> None:
-    shard = folder / shard_file("train", 0, 2)
+    shard = folder / shard_file_name("train", 0, 2)
     shard.unlink()
     with pytest.raises(UserError, match=shard.name):
         read_index(folder)
@@ -110,13 +109,11 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
     ("change", "message"),
     [
         ({"format": 2}, "format 2, but this version reads format 1"),
-        ({"dtype": "uint32"}, "uint32, but 100 pieces are stored as uint16"),
-        ({"splits": 3}, "not an index"),
+        ({"dtype": "uint32"}, "uint32.* 100 tokens is stored as uint16"),
+        ({"splits": 3}, INDEX_FILE),
     ],
 )
-def test_an_index_that_makes_no_sense_is_refused(
-    folder: Path, change: dict[str, object], message: str
-) -> None:
+def test_an_invalid_index_is_refused(folder: Path, change: dict[str, object], message: str) -> None:
     path = folder / INDEX_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=message):
@@ -128,7 +125,7 @@ def test_counts_that_disagree_are_both_named(folder: Path) -> None:
     content = json.loads(path.read_text())
     content["splits"]["train"]["rows"] = 8
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="claims 8 rows, its shards 7"):
+    with pytest.raises(UserError, match="lists 8 sequences, but its shards have 7"):
         read_index(folder)
 
 
@@ -140,14 +137,14 @@ def test_a_broken_index_is_named(folder: Path, text: str) -> None:
 
 
 def test_an_index_of_an_older_version_is_read(folder: Path) -> None:
-    """It names neither a tokenizer nor a packing."""
+    """Such an index has neither a tokenizer nor a packing."""
     path = folder / INDEX_FILE
     content = json.loads(path.read_text())
     del content["tokenizer"], content["packing"]
     path.write_text(json.dumps(content))
     index = read_index(folder)
     assert (index.tokenizer, index.packing) == (None, "stream")
-    check_tokenizer(folder, index)
+    check_tokenizer_file(folder, index)
 
 
 def test_a_packing_of_a_newer_version_is_refused(folder: Path) -> None:
@@ -162,23 +159,23 @@ def test_a_tokenizer_that_is_missing_or_another_is_named(folder: Path) -> None:
     index = replace(read_index(folder), tokenizer=TOKENIZER_FILE, vocabulary_sha256=sha256)
     path = folder / TOKENIZER_FILE
     with pytest.raises(UserError, match=f"{TOKENIZER_FILE}: cannot read"):
-        check_tokenizer(folder, index)
+        check_tokenizer_file(folder, index)
     path.write_bytes(b"another")
     with pytest.raises(UserError, match=f"{TOKENIZER_FILE}.*{sha256[:12]}"):
-        check_tokenizer(folder, index)
+        check_tokenizer_file(folder, index)
     path.write_bytes(b"the tokenizer")
-    check_tokenizer(folder, index)
+    check_tokenizer_file(folder, index)
 
 
-def test_another_vocabulary_is_refused(folder: Path) -> None:
+def test_another_tokenizer_is_refused(folder: Path) -> None:
     index = read_index(folder)
-    require_vocabulary(folder, index, "ab" * 32)
+    require_tokenizer(folder, index, "ab" * 32)
     with pytest.raises(UserError, match=r"abababababab.*cdcdcdcdcdcd"):
-        require_vocabulary(folder, index, "cd" * 32)
+        require_tokenizer(folder, index, "cd" * 32)
 
 
 def test_a_failing_source_leaves_no_shard(tmp_path: Path) -> None:
-    path = tmp_path / shard_file("train", 0, 1)
+    path = tmp_path / shard_file_name("train", 0, 1)
     with pytest.raises(ValueError, match="do not fit"):
         write_shard(path, [[1], [-1]], "uint16")
     assert not path.exists()

@@ -22,7 +22,7 @@ def square(job: int, report: Callable[[int], None]) -> int:
 def fail_at_two(job: int, report: Callable[[int], None]) -> int:
     if job == 2:
         raise UserError("two is wrong")
-    while True:  # until told that another job has failed
+    while True:  # until another job fails
         report(1)
         time.sleep(0.01)
 
@@ -32,7 +32,7 @@ def die(job: int, report: Callable[[int], None]) -> int:
     return 0
 
 
-def write_for_ever(folder: str, report: Callable[[int], None]) -> int:
+def write_forever(folder: str, report: Callable[[int], None]) -> int:
     while True:
         (Path(folder) / "alive").write_text(str(time.time()))
         time.sleep(0.01)
@@ -64,11 +64,11 @@ def test_a_killed_worker_is_an_error_and_no_hang() -> None:
 def test_workers_end_when_their_command_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        f"from {__name__} import write_for_ever\n"
+        f"from {__name__} import write_forever\n"
         "from tupe_jax.data.pretraining import workers\n"
         "if __name__ == '__main__':\n"
         f"    folder = {str(tmp_path)!r}\n"
-        "    list(workers.run(write_for_ever, [folder] * 2, 2, lambda done, total: None))\n"
+        "    list(workers.run(write_forever, [folder] * 2, 2, lambda done, total: None))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, str(script)], env=environment)

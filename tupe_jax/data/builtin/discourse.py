@@ -37,7 +37,7 @@ class Discourse:
         self._now: dict[str, int] = {}  # the same in what is being said
 
     def add(self, noun: Noun, plural: bool, name: str = "", gender: str = "") -> Entity:
-        """A new entity; a person whose noun tells no gender gets the given one, or either."""
+        """A new entity; a person whose noun has no gender gets the given one, or either."""
         if plural:
             pronoun = "p"
         elif noun.kind == "person":
@@ -97,7 +97,7 @@ class Discourse:
         return self.entities[phrase.entity].noun
 
     def gender(self, phrase: Phrase) -> str:
-        """`m` or `f` where the phrase tells it or the entity has one, else empty."""
+        """`m` or `f` if the phrase or the entity has a gender, else empty."""
         if isinstance(phrase, Coordination) or phrase.entity < 0:
             return ""
         pronoun = self.entities[phrase.entity].pronoun

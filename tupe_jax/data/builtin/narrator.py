@@ -1,4 +1,4 @@
-"""Tells a document: sentence after sentence about a small cast, in one topic and one tense."""
+"""Generates a document: sentences about a small cast, in one topic and one tense."""
 
 from tupe_jax.data.builtin.clauses import Clauses
 from tupe_jax.data.builtin.discourse import Discourse
@@ -29,7 +29,7 @@ _INDEFINITE_PLURAL = Urn([("some", 4), ("many", 3), ("two", 3), ("several", 1), 
 
 
 class Narrator:
-    """The state of one document while it is told."""
+    """The state of one document while it is generated."""
 
     __slots__ = ("_clauses", "_discourse", "_draw", "_phrases", "_tense")
 
@@ -77,12 +77,12 @@ class Narrator:
         return Statement(first, opener)
 
     def _complex(self) -> Complex:
-        """Two clauses; what is told first stands first, so that pronouns follow what they mean."""
+        """Two clauses in the order of mention, so that pronouns follow what they refer to."""
         first = self._clauses.clause(may_embed=False)
         self._discourse.next_clause()
         second = self._clauses.clause(may_embed=False, may_have_setting=False)
         subordinator = _SUBORDINATORS.draw(self._draw)
-        # "When she will come" is no English: a subordinate clause tells the future in the present.
+        # "When she will come" is not English: a subordinate clause uses the present for the future.
         if self._draw() < 0.45:
             return Complex(second, subordinator, first._replace(modal=""), subordinate_first=True)
         return Complex(first, subordinator, second._replace(modal=""), subordinate_first=False)

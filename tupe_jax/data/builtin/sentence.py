@@ -12,7 +12,7 @@ Tree: TypeAlias = "tuple[str | Tree, ...]"
 
 
 class Predicate(NamedTuple):
-    """A verb and who takes part in what it tells, as spans of words.
+    """A verb and its participants, as spans of words.
 
     Where a role is filled from outside the verb's own clause (the noun before a relative clause,
     the subject before `and` or `to`), the span is that of the phrase outside.

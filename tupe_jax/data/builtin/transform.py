@@ -1,4 +1,4 @@
-"""The same event told otherwise: in the other voice, or with the roles exchanged.
+"""The same event in other words: in the other voice, or with the roles exchanged.
 
 Only the grammar can do this, since verbs, articles and pronouns change their form with it.
 """
@@ -72,7 +72,7 @@ def with_main_clause(statement: Statement, clause: Clause) -> Statement:
 
 
 def _kinds(phrase: Phrase) -> frozenset[str]:
-    """The kinds of nouns that a phrase stands for; `it` and `they` do not tell theirs."""
+    """The kinds of nouns that a phrase stands for; `it` and `they` do not show theirs."""
     if isinstance(phrase, NounPhrase):
         return frozenset({phrase.noun.kind})
     if isinstance(phrase, Coordination):

@@ -12,7 +12,7 @@ _DO = Verb("do", "did", "done", "transitive", agents=frozenset())
 _IRREGULAR_THIRD = {"have": "has", "do": "does"}
 
 
-class Layer(NamedTuple):
+class VerbPhraseLayer(NamedTuple):
     """The words that stand in one VP before the next one begins."""
 
     words: tuple[str, ...]
@@ -41,7 +41,7 @@ def verb_group(
     passive: bool,
     negated: bool,
     plural: bool,
-) -> tuple[Layer, ...]:
+) -> tuple[VerbPhraseLayer, ...]:
     """The layers of the verb phrase from the outside in; the last one holds the main verb."""
     # Auxiliaries from the outside in, each with the form it asks of the verb after it.
     chain: list[tuple[Verb, str]] = []
@@ -53,18 +53,18 @@ def verb_group(
         chain.append((BE, "VBN"))
     if negated and not chain and not modal and not verb.is_be:
         chain.append((_DO, "VB"))
-    layers: list[Layer] = []
+    layers: list[VerbPhraseLayer] = []
     form = ""
     if modal:
-        layers.append(Layer((modal,), ("TO" if modal == "to" else "MD",)))
+        layers.append(VerbPhraseLayer((modal,), ("TO" if modal == "to" else "MD",)))
         form = "VB"
     for link, next_form in [*chain, (verb, "")]:
         word, tag = _form(link, form) if form else finite(link, tense, plural)
-        layers.append(Layer((word,), (tag,)))
+        layers.append(VerbPhraseLayer((word,), (tag,)))
         form = next_form
     if negated:
         words, tags = layers[0]
-        layers[0] = Layer((*words, "not"), (*tags, "RB"))
+        layers[0] = VerbPhraseLayer((*words, "not"), (*tags, "RB"))
     return tuple(layers)
 
 

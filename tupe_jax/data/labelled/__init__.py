@@ -1,1 +1,1 @@
-"""Labelled examples: files in, encoded sentence pairs out."""
+"""Labelled examples: read them from files or TFDS, and encode them."""

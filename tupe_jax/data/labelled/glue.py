@@ -1,7 +1,7 @@
 """The nine GLUE tasks and SNLI as data: their files, columns, classes and metrics.
 
-`load_split` reads a folder of the original TSV files, `load_file` any one file of the same columns
-(a subset, a counterfactual version), `tupe_jax.data.labelled.glue_tfds` the same tasks from TFDS.
+`load_split` reads a folder of the original TSV files. `load_file` reads one file of the same
+columns (a subset, a counterfactual version). `glue_tfds` reads the same tasks from TFDS.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from tupe_jax.utils.errors import UserError
 
 @dataclass(frozen=True)
 class SplitNames:
-    """What a split is called: the names its file may have (or the same + .gz), and TFDS's name."""
+    """The names of a split: its possible file names (also with .gz), and its name in TFDS."""
 
     files: tuple[str, ...]
     tfds: str
@@ -28,10 +28,10 @@ TEST = SplitNames(("test.tsv",), "test")
 
 @dataclass(frozen=True)
 class LabelledTask:
-    """One task; metrics are named in the order in which papers report them.
+    """One task. Metrics are in the order in which papers report them.
 
-    TFDS has its own column names; its class numbers are the ones of `form.classes`.
-    `splits` are labelled; GLUE keeps the labels of `test_splits` to itself.
+    TFDS has its own column names, but the class numbers of `form.classes`.
+    `splits` are labelled. GLUE does not publish the labels of `test_splits`.
     """
 
     name: str
@@ -98,7 +98,7 @@ TASKS: Mapping[str, LabelledTask] = {
         LabelledTask(
             name="qqp",
             folder="QQP",
-            # A few questions of the official file hold a line break, which cuts their rows in two.
+            # A few questions of the official file contain a line break, which splits their rows.
             form=TsvFormat(
                 Columns("question1", "question2", "is_duplicate"), NO_YES, short_lines=10
             ),
@@ -146,7 +146,7 @@ TASKS: Mapping[str, LabelledTask] = {
         LabelledTask(
             name="snli",
             folder="SNLI",
-            # "-" stands where the annotators did not agree.
+            # "-" means that the annotators did not agree.
             form=TsvFormat(
                 Columns("sentence1", "sentence2", "gold_label"), THREE_WAY, no_label="-"
             ),
@@ -164,14 +164,14 @@ TASKS: Mapping[str, LabelledTask] = {
 
 
 def find_task(name: str) -> LabelledTask:
-    """Return the task of this name."""
+    """Return the task with this name."""
     if name not in TASKS:
-        raise UserError(f"no task {name!r}; there are {', '.join(TASKS)}")
+        raise UserError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
     return TASKS[name]
 
 
 def split_names(task: LabelledTask, split: str) -> SplitNames:
-    """Return what the split is called where it is stored."""
+    """Return the names of a split in files and in TFDS."""
     if split not in task.splits:
         raise UserError(f"{task.name} has no split {split!r}; it has {', '.join(task.splits)}")
     return task.splits[split]
@@ -183,14 +183,14 @@ def load_split(task: LabelledTask, folder: Path, split: str) -> list[Example]:
     path = _find_file(task, folder, names)
     if path is None:
         raise UserError(
-            f"{folder}: none of {', '.join(_file_names(names))} is there or in {task.folder}/; a "
-            "file of another name is read by its path"
+            f"{folder}: no {' or '.join(_file_names(names))} there or in {task.folder}/; give the "
+            "path of the file if it has another name"
         )
     return load_file(task, path)
 
 
 def load_test_splits(task: LabelledTask, folder: Path) -> dict[str, list[Example]]:
-    """Read the test splits that are in the folder, without labels and with every row."""
+    """Read the test splits that are in the folder: every row, without labels."""
     paths = {split: _find_file(task, folder, names) for split, names in task.test_splits.items()}
     return {
         split: read_unlabelled(path, task.form.columns)
@@ -200,13 +200,13 @@ def load_test_splits(task: LabelledTask, folder: Path) -> dict[str, list[Example
 
 
 def load_file(task: LabelledTask, path: Path) -> list[Example]:
-    """Read one file that has the task's columns, whatever its name."""
+    """Read one file with the columns of the task and any name."""
     return read_tsv(path, task.form)
 
 
 def _find_file(task: LabelledTask, folder: Path, names: SplitNames) -> Path | None:
-    places = [folder / task.folder, folder]
-    paths = [place / name for place in places for name in _file_names(names)]
+    folders = [folder / task.folder, folder]
+    paths = [each / name for each in folders for name in _file_names(names)]
     return next((path for path in paths if path.is_file()), None)
 
 

@@ -1,17 +1,16 @@
-"""GLUE and SNLI from TensorFlow Datasets."""
+"""GLUE and SNLI from TFDS. A separate module, because it imports TensorFlow."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
 from tupe_jax.data.labelled.glue import LabelledTask, split_names
-from tupe_jax.data.tensorflow_on_cpu import tfds
-from tupe_jax.data.tfds_on_disk import find_builder
+from tupe_jax.data.tf_utils import find_builder, tfds
 from tupe_jax.utils.errors import UserError
 
 
 def load_tfds(task: LabelledTask, split: str, data_dir: Path | None = None) -> list[Example]:
-    """Read the labelled rows of a split that is prepared on disk; nothing is downloaded."""
+    """Read the labelled rows of a split that is prepared on disk. Nothing is downloaded."""
     builder = find_builder(task.tfds_name, data_dir)
     examples = [
         example
@@ -19,14 +18,14 @@ def load_tfds(task: LabelledTask, split: str, data_dir: Path | None = None) -> l
         if task.is_regression or example.label != NO_LABEL
     ]
     if not examples:
-        raise UserError(f"{task.tfds_name}: its split {split!r} has no labelled rows")
+        raise UserError(f"{task.tfds_name}: split {split!r} has no labelled rows")
     return examples
 
 
 def load_tfds_test_splits(
     task: LabelledTask, data_dir: Path | None = None
 ) -> dict[str, list[Example]]:
-    """Read the test splits that are there, without labels and with every row, in GLUE's order."""
+    """Read the available test splits: every row, without labels, in GLUE's order."""
     builder = find_builder(task.tfds_name, data_dir)
     return {
         split: [
@@ -48,6 +47,6 @@ def _examples(
             sentence2=None if columns.sentence2 is None else row[columns.sentence2].decode(),
             label=row[columns.label].item(),
         )
-        # GLUE's are stored in another order than GLUE counts them; SNLI's have no number.
+        # TFDS stores GLUE's rows in another order than GLUE's index; SNLI has no index.
         for row in sorted(rows, key=lambda row: int(row.get("idx", 0)))
     ]

@@ -17,7 +17,7 @@ class Leaf(NamedTuple):
 
 
 def parse_tree(text: str) -> Tree:
-    """Read one tree; a ValueError says what is wrong with it."""
+    """Parse one tree. Raise ValueError if it is malformed."""
     open_nodes: list[list[str | Tree]] = [[]]
     for token in re.findall(r"[()]|[^\s()]+", text):
         if token == "(":
@@ -29,12 +29,12 @@ def parse_tree(text: str) -> Tree:
             _check(node)
             open_nodes[-1].append(node)
         else:
-            raise ValueError("a tree with more closing than opening brackets")
+            raise ValueError("the tree has more closing than opening brackets")
     if len(open_nodes) > 1:
-        raise ValueError("a tree with more opening than closing brackets")
+        raise ValueError("the tree has more opening than closing brackets")
     (found,) = open_nodes
     if len(found) != 1 or isinstance(found[0], str):
-        raise ValueError(f"not one tree in brackets: {text[:40]!r}")
+        raise ValueError(f"expected one tree in brackets, not {text[:40]!r}")
     return found[0]
 
 
@@ -42,7 +42,7 @@ def _check(node: Tree) -> None:
     label, *children = node or ("",)
     words = [child for child in children if isinstance(child, str)]
     if not isinstance(label, str) or not children or (words and len(children) > 1):
-        raise ValueError(f"a node is a label with a word or with nodes, not {node!r}")
+        raise ValueError(f"expected a label with a word or with nodes, not {node!r}")
 
 
 def is_leaf(tree: Tree) -> bool:
@@ -50,7 +50,7 @@ def is_leaf(tree: Tree) -> bool:
 
 
 def leaves(tree: Tree) -> Iterator[Leaf]:
-    """All words from left to right."""
+    """Yield all words from left to right."""
     label, *children = tree
     for child in children:
         if isinstance(child, str):
@@ -60,7 +60,7 @@ def leaves(tree: Tree) -> Iterator[Leaf]:
 
 
 def constituents(tree: Tree, start: int = 0) -> Iterator[Constituent]:
-    """All labelled spans above single words, each before those it contains."""
+    """Yield all labelled spans above single words, each before those it contains."""
     if is_leaf(tree):
         return
     yield Constituent(str(tree[0]), start, start + _width(tree))

@@ -1,23 +1,24 @@
-"""Labelled examples from tab-separated files, plain or gzip, the way GLUE writes them.
+"""Labelled examples from tab-separated files, plain or gzip, in the format of GLUE.
 
-Quotation marks are ordinary characters. Columns are found by name, so that files which carry more
-of them (parse trees, annotators' labels) need no special case.
+Quotation marks are ordinary characters. Columns are found by name, so files with more columns
+(parse trees, annotators' labels) need no special case.
 """
 
+import gzip
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
-from tupe_jax.data.labelled.lines import numbered_lines
 from tupe_jax.utils.errors import UserError
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns to read; `sentence2` is None where there is no second sentence."""
+    """The names of the columns to read. `sentence2` is None for tasks of single sentences."""
 
     sentence1: str
     sentence2: str | None
@@ -30,12 +31,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class TsvFormat:
-    """What to expect in a file.
+    """The format of a file.
 
-    `classes` are the label's values in the order of their numbers; None means it is a score.
+    `classes` are the labels in the order of their class numbers. None means the label is a score.
     `header` names the columns of a file that has no header line.
-    `no_label` is what stands in the label's place where there is none; such rows are left out.
-    `short_lines` is how many lines with too few columns to leave out before it is an error.
+    `no_label` marks a row without label. Such rows are skipped.
+    `short_lines` is the number of lines with too few columns that are skipped without an error.
     """
 
     columns: Columns
@@ -46,7 +47,7 @@ class TsvFormat:
 
 
 def read_tsv(path: Path, form: TsvFormat) -> list[Example]:
-    """Return the labelled rows of the file; what does not fit is an error naming the line."""
+    """Return the labelled rows of a file. An error names the file and the line."""
     columns = form.columns
     examples = []
     for number, row in _rows(path, columns.names, form.header, form.short_lines):
@@ -64,9 +65,9 @@ def read_tsv(path: Path, form: TsvFormat) -> list[Example]:
 
 
 def read_unlabelled(path: Path, columns: Columns) -> list[Example]:
-    """Return every row of a file with a header line; labels are not looked for.
+    """Return every row of a file with a header line, without labels.
 
-    No line is left out: what a model says of row n goes by that number.
+    No line is skipped, because predictions are reported by row number.
     """
     needed = [name for name in columns.names if name != columns.label]
     examples = [_example(row, columns, NO_LABEL) for _, row in _rows(path, needed)]
@@ -76,7 +77,7 @@ def read_unlabelled(path: Path, columns: Columns) -> list[Example]:
 
 
 def read_classes(path: Path, columns: Columns) -> tuple[str, ...]:
-    """Return the different labels of a file, sorted: as numbers if all are, else as texts."""
+    """Return the distinct labels of a file, sorted as integers if all are, else as strings."""
     found = set()
     for number, row in _rows(path, columns.names):
         label = row[columns.label].strip()
@@ -91,24 +92,24 @@ def read_classes(path: Path, columns: Columns) -> tuple[str, ...]:
 
 
 def parse_label(text: str, classes: Sequence[str] | None) -> int | float:
-    """Return the class's number, or the score if there are no classes."""
+    """Return the class number, or the score if there are no classes."""
     if classes is None:
         try:
             score = float(text)
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise ValueError(f"the label {text!r} is not a number")
+            raise ValueError(f"label {text!r} is not a number")
         return score
     if text not in classes:
-        raise ValueError(f"the label {text!r} is not one of {', '.join(classes)}")
+        raise ValueError(f"label {text!r} is not one of {', '.join(classes)}")
     return classes.index(text)
 
 
 def _rows(
     path: Path, needed: Sequence[str], header: Sequence[str] | None = None, short_lines: int = 0
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line numbers and rows by column; see `TsvFormat` for `header` and `short_lines`."""
+    """Yield line numbers and rows as dicts. See `TsvFormat` for `header` and `short_lines`."""
     lines = numbered_lines(path)
     if header is None:
         _, first = next(lines, (1, ""))
@@ -121,8 +122,8 @@ def _rows(
             continue
         if len(fields) != len(header):
             raise UserError(
-                f"{path}:{number}: {len(fields)} columns, but {len(header)} are expected "
-                f"({', '.join(header)})"
+                f"{path}:{number}: {len(fields)} columns, but expected {len(header)}: "
+                f"{', '.join(header)}"
             )
         yield number, dict(zip(header, fields, strict=True))
 
@@ -135,10 +136,34 @@ def _example(row: Mapping[str, str], columns: Columns, label: int | float) -> Ex
 def _check_header(path: Path, header: Sequence[str], needed: Sequence[str]) -> None:
     for name in needed:
         if header.count(name) > 1:
-            raise UserError(f"{path}:1: {header.count(name)} columns are called {name!r}; which?")
+            raise UserError(
+                f"{path}:1: column {name!r} appears {header.count(name)} times in the header; "
+                "rename all but one"
+            )
     missing = [name for name in needed if name not in header]
     if missing:
         raise UserError(
             f"{path}:1: no column {', '.join(map(repr, missing))}; the columns are "
             f"{', '.join(map(repr, header))}"
         )
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of the non-empty lines of a plain or gzip file.
+
+    Only a line feed ends a line: sentences may contain other Unicode line separators.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                text = line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
+                if text:
+                    yield number, text
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: not UTF-8 ({error.reason})") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: corrupt gzip file ({error}); download it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read it ({error.strerror})") from None

@@ -1,6 +1,6 @@
-"""Cleaning of documents: pure functions of text, each with a name by which it is switched on.
+"""Cleaning of documents: pure functions of text, selected by name.
 
-A document is a string, one sentence or paragraph per line.
+A document is a string with one sentence or paragraph per line.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ SHORT_LINE_WORDS = 8
 
 
 def merge_short_lines(text: str) -> str:
-    """Join each line of fewer than SHORT_LINE_WORDS words with what follows it.
+    """Join each line of fewer than SHORT_LINE_WORDS words to the next line.
 
-    Headings, captions and one-word answers would otherwise be "sentences" of their own. A short
-    line at the end of the document joins what is before it.
+    Otherwise headings, captions and one-word answers would count as sentences. A short line at the
+    end of a document is joined to the previous line.
     """
     merged: list[str] = []
     words_of_last = SHORT_LINE_WORDS
@@ -39,19 +39,20 @@ CLEANERS: Mapping[str, Callable[[str], str]] = {
     "merge_short_lines": merge_short_lines,
 }
 
-# In the order in which they make sense: repeats are easier to see in normalised text, and lines
-# are compared before they are merged.
+# In the order in which they run: repeats are easier to find in normalized text, and lines are
+# compared before they are merged.
 CLEANING_STEPS = ("normalise_punctuation", *REPEAT_DROPPERS, "merge_short_lines")
 
 
 def parse_cleaning(names: str) -> tuple[str, ...]:
-    """Return the steps named in a comma-separated list (`all`, `none`), in the order they run."""
+    """Return the steps of a comma-separated list, or of `all` or `none`, in the order they run."""
     if names in ("all", "none"):
         return CLEANING_STEPS if names == "all" else ()
     chosen = [name.strip() for name in names.split(",")]
     for name in chosen:
         if name not in CLEANING_STEPS:
             raise UserError(
-                f"no cleaning step {name!r}; there are {', '.join(CLEANING_STEPS)} (or all, none)"
+                f"unknown cleaning step {name!r}; expected all, none, or some of "
+                f"{', '.join(CLEANING_STEPS)}"
             )
     return tuple(step for step in CLEANING_STEPS if step in chosen)

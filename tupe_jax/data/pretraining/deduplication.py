@@ -1,8 +1,8 @@
-"""Dropping repeated documents and lines, in one pass and in bounded memory.
+"""Drop repeated documents and lines, in one pass and in bounded memory.
 
-Repeats are found within one stream, that is one shard of `tupe prepare` or one process's share of a
-live reader; copies in different shards both stay. What has been seen is passed in and out as an
-array, so these functions are pure and a tf.data iterator can save and restore it.
+Repeats are found within one stream: one shard of `tupe prepare`, or a streaming reader. Copies in
+different shards are kept. The memory of past texts is an array that is passed in and out, so these
+functions are pure and a tf.data iterator can be saved and restored.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining.splits import fingerprint
 
-# Shorter lines are kept: dialogue and lists repeat them for good reasons.
+# Shorter lines are kept: dialogues and lists repeat them for good reasons.
 SHORTEST_LINE_WORDS = 8
 
-# The memory of one stream: 2^20 slots of 8 bytes. A fingerprint sits in the slot its own bits name
-# and is forgotten only when another one needs that slot: about the last million lines or documents
-# are known, in 8 MiB, however long the corpus.
+# The memory of one stream: 2^20 slots of 8 bytes. The bits of a fingerprint select its slot, and it
+# is overwritten only when another one needs that slot. So 8 MiB hold about the last million lines
+# or documents, however long the corpus.
 MEMORY_SLOTS = 1 << 20
 
 Memory = NDArray[np.uint64]
@@ -28,13 +28,13 @@ def empty_memory() -> Memory:
 
 
 def drop_repeated_documents(memory: Memory, documents: list[str]) -> tuple[Memory, list[str]]:
-    """Return the memory and the documents without those that have been seen before."""
+    """Return the new memory, and the documents that are not repeats."""
     memory = memory.copy()
     return memory, [document for document in documents if _remember(memory, document)]
 
 
 def drop_repeated_lines(memory: Memory, documents: list[str]) -> tuple[Memory, list[str]]:
-    """Return the memory and the documents without lines that have been seen before."""
+    """Return the new memory, and the documents without repeated lines."""
     memory = memory.copy()
     cleaned = (
         "\n".join(
@@ -48,12 +48,12 @@ def drop_repeated_lines(memory: Memory, documents: list[str]) -> tuple[Memory, l
 
 
 def _remember(memory: Memory, text: str) -> bool:
-    """Put the text in the memory; return whether it is new there."""
-    mark = fingerprint(text)
-    slot = mark % MEMORY_SLOTS
-    if memory[slot] == mark:
+    """Store the text in the memory and return whether it is new."""
+    bits = fingerprint(text)
+    slot = bits % MEMORY_SLOTS
+    if memory[slot] == bits:
         return False
-    memory[slot] = mark
+    memory[slot] = bits
     return True
 
 

@@ -1,15 +1,15 @@
-"""From documents to sequences of token ids: the last steps of every SeqIO task.
+"""Packing: from documents to sequences of token ids, the last steps of every SeqIO task.
 
-All documents are one stream of lines (sentences or paragraphs), each followed by `[SEP]`. A
-sequence is `[CLS]` and up to `length - 1` tokens of that stream. There are two ways to cut it, and
-both use every token once and keep the order:
+All documents form one stream of lines (sentences or paragraphs), each followed by `[SEP]`. A
+sequence is `[CLS]` and up to `length - 1` tokens of that stream. Both ways to pack it use every
+token once and keep the order:
 
 stream       Every `length - 1` tokens are a sequence, so lines are split across sequences. Only the
              last sequence is padded.
-sentences    A sequence holds as many whole lines as fit, and padding after them: about half a line
-             per sequence (2 % of 512 tokens, 10 % of 128). The TUPE paper's data is packed so. A
-             line of more than `length - 1` tokens is cut into pieces of `length - 1` tokens, each
-             of which counts as a line.
+sentences    A sequence holds as many whole lines as fit, then padding: about half a line per
+             sequence (2 % of 512 tokens, 10 % of 128). The data of the TUPE paper is packed this
+             way. A line of more than `length - 1` tokens is cut into chunks of `length - 1` tokens,
+             and each chunk counts as a line.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,32 +19,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Packing
-from tupe_jax.data.pretraining.graph import DOCUMENTS_AT_ONCE, call, texts
-from tupe_jax.data.tensorflow_on_cpu import tf
+from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, call, texts, tf
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 
 TOKENS = "tokens"
-# How many documents begin in a row: lets `tupe prepare` count them.
+# The number of documents that begin in a sequence, for the statistics of `tupe prepare`.
 DOCUMENTS = "documents"
 
-# Rows are cut many at a time, since tf.data has a cost per element.
-_ROWS_AT_ONCE = 256
+# Many sequences are cut at a time, since tf.data has a cost per element.
+_SEQUENCES_AT_ONCE = 256
 
 Ids = NDArray[np.int32]
 
 
-def tokenize(vocabulary: SentencePieceTokenizer) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
-    """Return the step from a document's text to its ids, `[SEP]` after every line.
+def tokenize(tokenizer: SentencePieceTokenizer) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+    """Return the step from a document to its token ids, with `[SEP]` after every line.
 
-    This calls the SentencePiece library and not SeqIO's `encode_tf`: the same ids, but 1.5
-    times as fast for documents of many short lines.
+    It calls the SentencePiece library, not SeqIO's `encode_tf`. The ids are the same, and it is
+    1.5 times as fast for documents of many short lines.
     """
 
     def encode(documents: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         ids: list[int] = []
         ends = [0]
         for document in texts(documents):
-            for line in vocabulary.encode_lines(document.split("\n")):
+            for line in tokenizer.encode_lines(document.split("\n")):
                 ids += line
                 ids.append(SEP_ID)
             ends.append(len(ids))
@@ -59,7 +58,7 @@ def tokenize(vocabulary: SentencePieceTokenizer) -> Callable[[tf.data.Dataset], 
 
 
 def pack(dataset: tf.data.Dataset, sequence_length: Mapping[str, int]) -> tf.data.Dataset:
-    """Cut the stream of all documents' ids into rows of `sequence_length["tokens"]`."""
+    """Cut the token stream of all documents into sequences of `sequence_length["tokens"]`."""
     length = sequence_length[TOKENS]
     body = length - 1
 
@@ -67,27 +66,28 @@ def pack(dataset: tf.data.Dataset, sequence_length: Mapping[str, int]) -> tf.dat
         missing = -tf.size(stream[TOKENS]) % body
         tokens = tf.pad(stream[TOKENS], [[0, missing]], constant_values=PAD_ID)
         begins = tf.pad(stream[DOCUMENTS], [[0, missing]])
-        rows = tf.pad(tf.reshape(tokens, [-1, body]), [[0, 0], [1, 0]], constant_values=CLS_ID)
+        bodies = tf.reshape(tokens, [-1, body])
+        sequences = tf.pad(bodies, [[0, 0], [1, 0]], constant_values=CLS_ID)
         return {
-            TOKENS: tf.ensure_shape(rows, [None, length]),
+            TOKENS: tf.ensure_shape(sequences, [None, length]),
             DOCUMENTS: tf.reduce_sum(tf.reshape(begins, [-1, body]), axis=1),
         }
 
-    return _stream(dataset, _ROWS_AT_ONCE * body).map(cut).unbatch()
+    return _stream(dataset, _SEQUENCES_AT_ONCE * body).map(cut).unbatch()
 
 
 def pack_sentences(dataset: tf.data.Dataset, sequence_length: Mapping[str, int]) -> tf.data.Dataset:
-    """Put whole lines of all documents into sequences of `sequence_length["tokens"]`."""
+    """Pack whole lines of all documents into sequences of `sequence_length["tokens"]`."""
     length = sequence_length[TOKENS]
 
     def on_arrays(tokens_T: Ids, begins_T: Ids, is_last: np.bool_) -> tuple[Ids, Ids, Ids, Ids]:
         ends_N = sequence_ends(tokens_T, length)
         if not is_last:
-            ends_N = ends_N[:-1]  # the next part of the stream may have lines that still fit
+            ends_N = ends_N[:-1]  # lines of the next part of the stream may still fit
         used = int(ends_N[-1]) if len(ends_N) else 0
         documents_N = _sums(begins_T[:used], ends_N)
-        rows_NxL = laid_out(tokens_T[:used], ends_N, length)
-        return rows_NxL, documents_N, tokens_T[used:], begins_T[used:]
+        tokens_NxS = pad_sequences(tokens_T[:used], ends_N, length)
+        return tokens_NxS, documents_N, tokens_T[used:], begins_T[used:]
 
     def on_tensors(
         rest: tuple[tf.Tensor, tf.Tensor], part: tuple[Mapping[str, tf.Tensor], tf.Tensor]
@@ -96,16 +96,16 @@ def pack_sentences(dataset: tf.data.Dataset, sequence_length: Mapping[str, int])
         tokens = tf.concat([rest[0], stream[TOKENS]], axis=0)
         begins = tf.concat([rest[1], stream[DOCUMENTS]], axis=0)
         types = (tf.int32, tf.int32, tf.int32, tf.int32)
-        rows, documents, *rest_after = call(on_arrays, [tokens, begins, is_last], types)
+        sequences, documents, *rest_after = call(on_arrays, [tokens, begins, is_last], types)
         tokens_left, begins_left = (tf.ensure_shape(each, [None]) for each in rest_after)
         return (tokens_left, begins_left), {
-            TOKENS: tf.ensure_shape(rows, [None, length]),
+            TOKENS: tf.ensure_shape(sequences, [None, length]),
             DOCUMENTS: tf.ensure_shape(documents, [None]),
         }
 
     nothing = tf.zeros([0], tf.int32)
     end = tf.data.Dataset.from_tensors(({TOKENS: nothing, DOCUMENTS: nothing}, True))
-    parts = _stream(dataset, _ROWS_AT_ONCE * length).map(lambda stream: (stream, False))
+    parts = _stream(dataset, _SEQUENCES_AT_ONCE * length).map(lambda stream: (stream, False))
     return parts.concatenate(end).scan((nothing, nothing), on_tensors).unbatch()
 
 
@@ -116,50 +116,50 @@ PACK_STEPS: Mapping[Packing, Callable[..., tf.data.Dataset]] = {
 
 
 def sequence_ends(tokens_T: Ids, length: int) -> NDArray[np.int64]:
-    """Return where sequences of whole lines end in a stream, as many lines in each as fit.
+    """Return where sequences of whole lines end in a stream, with as many lines each as fit.
 
     Tokens after the last [SEP] are not in any sequence.
     """
     body = length - 1
-    ends_P = _cut_long_lines(np.flatnonzero(tokens_T == SEP_ID) + 1, body)
-    starts_P = np.concatenate([[0], ends_P])[:-1]
-    # For each piece: the piece that starts the next sequence, if this one starts a sequence.
-    next_start_P = np.searchsorted(ends_P, starts_P + body, side="right").tolist()
-    piece, last_pieces = 0, []
-    while piece < len(ends_P):
-        piece = next_start_P[piece]
-        last_pieces.append(piece - 1)
-    return ends_P[np.array(last_pieces, np.int64)]
+    ends_C = _cut_long_lines(np.flatnonzero(tokens_T == SEP_ID) + 1, body)
+    starts_C = np.concatenate([[0], ends_C])[:-1]
+    # For each chunk: the chunk that starts the next sequence, if this one starts a sequence.
+    next_start_C = np.searchsorted(ends_C, starts_C + body, side="right").tolist()
+    chunk, last_chunks = 0, []
+    while chunk < len(ends_C):
+        chunk = next_start_C[chunk]
+        last_chunks.append(chunk - 1)
+    return ends_C[np.array(last_chunks, np.int64)]
 
 
 def _cut_long_lines(line_ends_N: NDArray[np.int64], body: int) -> NDArray[np.int64]:
-    """Return the ends of the lines, and of the pieces of those that are longer than `body`."""
+    """Return the ends of the chunks of all lines. A line of up to `body` tokens is one chunk."""
     starts_N = np.concatenate([[0], line_ends_N])[:-1]
-    pieces_N = -(-(line_ends_N - starts_N) // body)
-    first_piece_N = np.cumsum(pieces_N) - pieces_N
-    number_in_line_P = np.arange(pieces_N.sum()) - np.repeat(first_piece_N, pieces_N)
-    full_ends_P = np.repeat(starts_N, pieces_N) + (number_in_line_P + 1) * body
-    ends_P: NDArray[np.int64] = np.minimum(full_ends_P, np.repeat(line_ends_N, pieces_N))
-    return ends_P
+    chunks_N = -(-(line_ends_N - starts_N) // body)
+    first_chunk_N = np.cumsum(chunks_N) - chunks_N
+    number_in_line_C = np.arange(chunks_N.sum()) - np.repeat(first_chunk_N, chunks_N)
+    full_ends_C = np.repeat(starts_N, chunks_N) + (number_in_line_C + 1) * body
+    ends_C: NDArray[np.int64] = np.minimum(full_ends_C, np.repeat(line_ends_N, chunks_N))
+    return ends_C
 
 
-def laid_out(tokens_T: Ids, ends_N: NDArray[np.int64], length: int) -> Ids:
-    """Return the sequences that end at these places of a stream: [CLS], tokens, padding."""
-    rows_NxL = np.full([len(ends_N), length], PAD_ID, np.int32)
-    rows_NxL[:, 0] = CLS_ID
+def pad_sequences(tokens_T: Ids, ends_N: NDArray[np.int64], length: int) -> Ids:
+    """Return the sequences that end at these positions of a stream: [CLS], tokens, padding."""
+    tokens_NxS = np.full([len(ends_N), length], PAD_ID, np.int32)
+    tokens_NxS[:, 0] = CLS_ID
     sizes_Nx1 = np.diff(ends_N, prepend=0)[:, None]
-    rows_NxL[:, 1:][np.arange(length - 1) < sizes_Nx1] = tokens_T
-    return rows_NxL
+    tokens_NxS[:, 1:][np.arange(length - 1) < sizes_Nx1] = tokens_T
+    return tokens_NxS
 
 
 def _sums(values_T: Ids, ends_N: NDArray[np.int64]) -> Ids:
-    """Return the sum of each section of an array that ends at one of these places."""
+    """Return the sum of each section of an array. A section ends at one of these positions."""
     totals = np.concatenate([[0], np.cumsum(values_T)])[ends_N]
     return np.diff(totals, prepend=0).astype(np.int32)
 
 
 def _stream(dataset: tf.data.Dataset, size: int) -> tf.data.Dataset:
-    """Return the ids of all documents in parts of `size`, with a 1 where a document begins."""
+    """Return the token stream in parts of `size`, with a 1 where a document begins."""
 
     def with_begin(example: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         tokens = example[TOKENS]

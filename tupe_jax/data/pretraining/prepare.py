@@ -1,20 +1,21 @@
-"""`tupe prepare`: run a task once and write its rows to ArrayRecord shards.
+"""`tupe prepare`: run a data task once and write its sequences to ArrayRecord shards.
 
-The corpus is divided into parts, one per training shard; the division depends on the settings
-alone. A part is a function of the corpus and its number, so the result is the same bytes whatever
-the number of workers and however often the work was interrupted. In the output folder:
+The corpus is divided into shards. The division depends on the config alone, and a shard depends
+only on the corpus and its number, so the result is the same bytes for any number of workers and
+interruptions. The output folder holds:
 
-    unfinished/settings.json     what is being prepared; a restart must agree with it
-    unfinished/00003.json        part 3 is done: its shard is complete on disk
-    unfinished/00003.npy         its validation rows
-    train-00003-of-00008...      its training rows
-    tokenizer.model              a copy of the tokenizer, from which all parts are made
-    index.json                   written at the end, when `unfinished` is no longer needed
+    unfinished/settings.json     the config; a restart must have the same
+    unfinished/00003.json        shard 3 is done: its file is complete on disk
+    unfinished/00003.npy         its validation sequences
+    train-00003-of-00008...      its training sequences
+    tokenizer.model              a copy of the tokenizer, which all workers use
+    index.json                   written at the end; then `unfinished` is deleted
 
-Rows are not shuffled here: the reader of prepared rows shuffles all of them anew in every epoch.
+Sequences are not shuffled here. The reader shuffles them in every epoch.
 """
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,28 +29,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Packing
-from tupe_jax.data.pretraining import token_shards as rows
 from tupe_jax.data.pretraining import workers
-from tupe_jax.data.pretraining.graph import elements
-from tupe_jax.data.pretraining.packing import DOCUMENTS, TOKENS, laid_out, sequence_ends
-from tupe_jax.data.pretraining.plan import Part, Settings, divide
-from tupe_jax.data.pretraining.seqio_tasks import make_task
+from tupe_jax.data.pretraining.packing import DOCUMENTS, TOKENS, pad_sequences, sequence_ends
+from tupe_jax.data.pretraining.seqio_tasks import Component, make_task, parse_task
 from tupe_jax.data.pretraining.sources import TRAIN, VALIDATION, DocumentSource, parse_source
-from tupe_jax.data.tensorflow_on_cpu import seqio
+from tupe_jax.data.pretraining.token_shards import (
+    INDEX_FILE,
+    TOKENIZER_FILE,
+    PreparedIndex,
+    ShardFile,
+    Split,
+    dtype_name,
+    shard_file_name,
+    write_index,
+    write_shard,
+)
+from tupe_jax.data.tf_utils import elements, seqio
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file, exclusive_lock
 
 UNFINISHED = "unfinished"
 
-_ROWS_AT_ONCE = 1_024
+_SEQUENCES_AT_ONCE = 1_024
 
-Rows = NDArray[np.int32]
+Sequences = NDArray[np.int32]
+Show = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True)
-class Done:
-    """The record of a part that is complete on disk; `core_seconds` is the time it computed."""
+class PrepareConfig:
+    """The settings of `tupe prepare`. With the corpus, they determine every byte of the result."""
+
+    task: str
+    tokenizer: Path
+    length: int
+    cleaning: tuple[str, ...] = ()
+    shards: int | None = None
+    seed: int = 0
+    cache: str | None = None
+    """The folder or bucket where SeqIO's Beam pipeline has cached the tokenized documents."""
+    packing: Packing = "stream"
+
+    @property
+    def description(self) -> str:
+        """The value of `task` in the index."""
+        return f"{self.task} [{', '.join(self.cleaning)}]" if self.cleaning else self.task
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """The work to make training shard `number`: shard `index` of `count` of a pass over a source.
+
+    `identity` is that of the corpus when it was divided. A pass may keep a share of the documents.
+    Only the first pass over a source yields validation sequences.
+    """
+
+    number: int
+    source: str
+    identity: str
+    share: float
+    index: int
+    count: int
+    first_pass: bool
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """The statistics of a shard that is complete on disk, as stored in `unfinished`."""
 
     rows: int
     bytes: int
@@ -60,97 +107,150 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The finished folder's index, and what this run itself did for it."""
+class PrepareResult:
+    """The index of the finished folder, and the work of this run."""
 
-    index: rows.Index
+    index: PreparedIndex
     tokens: int
     core_seconds: float
 
 
 def prepare(
-    settings: Settings,
+    config: PrepareConfig,
     folder: Path,
     worker_count: int,
-    show: Callable[[int, int, int], None] = lambda parts_done, parts, tokens: None,
-) -> Outcome:
-    """Write the rows of a task to a folder, or finish what an interrupted call has begun."""
-    given = SentencePieceTokenizer.load(settings.vocabulary)
-    parts, identity = divide(settings)
+    show: Show = lambda shards_done, shards, tokens: None,
+) -> PrepareResult:
+    """Write the sequences of a task to a folder, or finish an interrupted call."""
+    given = SentencePieceTokenizer.load(config.tokenizer)
+    jobs, identity = divide(config)
     with _only_writer(folder):
-        return _prepare(settings, given, parts, identity, folder, worker_count, show)
+        return _prepare(config, given, jobs, identity, folder, worker_count, show)
+
+
+def divide(config: PrepareConfig) -> tuple[list[ShardJob], str]:
+    """Return the jobs for all training shards, and a text that changes when the corpus does."""
+    components = parse_task(config.task, config.seed)
+    passes = [
+        (component.source, share, number == 0)
+        for component in components
+        for number, share in enumerate(_passes(component))
+    ]
+    counts = _shards_per_pass([source for source, _, _ in passes], config.shards)
+    jobs: list[ShardJob] = []
+    for (source, share, first_pass), count in zip(passes, counts, strict=True):
+        if count > source.most_shards:
+            raise UserError(
+                f"{source.spec}: {count} shards requested, but this corpus can be divided into at "
+                f"most {source.most_shards}; set a smaller --shards"
+            )
+        jobs += [
+            ShardJob(
+                len(jobs) + index, source.spec, source.identity, share, index, count, first_pass
+            )
+            for index in range(count)
+        ]
+    return jobs, " ".join(component.source.identity for component in components)
+
+
+def _passes(component: Component) -> list[float]:
+    """Return the share of the documents kept by each pass: a weight of 2.5 is 1, 1 and 0.5."""
+    whole = math.floor(component.weight)
+    rest = component.weight - whole
+    return [1.0] * whole + ([rest] if rest else [])
+
+
+def _shards_per_pass(sources: Sequence[DocumentSource], shards: int | None) -> list[int]:
+    """Divide the number of shards by size, with at least one shard per pass."""
+    if shards is None:
+        return [source.default_shards for source in sources]
+    spare = shards - len(sources)
+    if spare < 0:
+        raise UserError(
+            f"--shards={shards}: the task makes {len(sources)} passes over its sources, and each "
+            f"needs at least one shard; set --shards={len(sources)} or more"
+        )
+    total = sum(source.text_bytes for source in sources)
+    counts, before = [], 0
+    for source in sources:
+        after = before + source.text_bytes
+        counts.append(1 + spare * after // total - spare * before // total)
+        before = after
+    return counts
 
 
 def _prepare(
-    settings: Settings,
+    config: PrepareConfig,
     given: SentencePieceTokenizer,
-    parts: Sequence[Part],
+    jobs: Sequence[ShardJob],
     identity: str,
     folder: Path,
     worker_count: int,
-    show: Callable[[int, int, int], None],
-) -> Outcome:
-    description = {
-        "task": settings.description,
+    show: Show,
+) -> PrepareResult:
+    settings = {
+        "task": config.description,
         "vocabulary_sha256": given.sha256,
-        "length": settings.length,
-        "seed": settings.seed,
-        "shards": len(parts),
+        "length": config.length,
+        "seed": config.seed,
+        "shards": len(jobs),
         "corpus": identity,
-        "cache": settings.cache,
-        "packing": settings.packing,
+        "cache": config.cache,
+        "packing": config.packing,
     }
-    _begin(folder, description)
-    vocabulary = _copy_tokenizer(given, folder)
-    settings = replace(settings, vocabulary=vocabulary.path)
-    todo = [part for part in parts if not _record(folder, part.number).exists()]
-    finished_before = len(parts) - len(todo)
-    show(finished_before, len(parts), 0)
-    made = list(
+    _begin(folder, settings)
+    tokenizer = _copy_tokenizer(given, folder)
+    config = replace(config, tokenizer=tokenizer.path)
+    todo = [job for job in jobs if not _record_path(folder, job.number).exists()]
+    finished_before = len(jobs) - len(todo)
+    show(finished_before, len(jobs), 0)
+    records = list(
         workers.run(
-            partial(make_part, settings, folder, len(parts)),
+            partial(make_shard, config, folder, len(jobs)),
             todo,
             min(worker_count, len(todo)),
-            show=lambda done, tokens: show(finished_before + done, len(parts), tokens),
+            show=lambda done, tokens: show(finished_before + done, len(jobs), tokens),
         )
     )
-    index = _finish(folder, settings, vocabulary, len(parts))
-    return Outcome(
-        index, sum(done.tokens for done in made), sum(done.core_seconds for done in made)
+    index = _finish(folder, config, tokenizer, len(jobs))
+    return PrepareResult(
+        index,
+        sum(record.tokens for record in records),
+        sum(record.core_seconds for record in records),
     )
 
 
-def make_part(
-    settings: Settings, folder: Path, count: int, part: Part, report: workers.Report
-) -> Done:
-    """Write one part's training shard, its validation rows and, last, its record."""
+def make_shard(
+    config: PrepareConfig, folder: Path, count: int, job: ShardJob, report: workers.Report
+) -> ShardRecord:
+    """Write a training shard, its validation sequences and, last, its record."""
     start = time.process_time()
-    vocabulary = SentencePieceTokenizer.load(settings.vocabulary)
-    source = _unchanged_source(settings, part)
-    task = make_task(source, vocabulary, settings.cleaning, part.share, settings.packing)
-    if settings.cache:
+    tokenizer = SentencePieceTokenizer.load(config.tokenizer)
+    source = _unchanged_source(config, job)
+    task = make_task(source, tokenizer, config.cleaning, job.share, config.packing)
+    if config.cache:
         # Beam has cached the documents, which are the same for every packing.
-        documents_task = make_task(source, vocabulary, settings.cleaning, part.share)
-        _require_cache(documents_task, settings.cache)
+        documents_task = make_task(source, tokenizer, config.cleaning, job.share)
+        _require_cache(documents_task, config.cache)
         task = task.replace(name=documents_task.name)
     documents = tokens = 0
 
     def batches(split: str) -> Iterator[Any]:
-        if settings.cache and not task.get_cached_stats(split)["examples"]:
+        if config.cache and not task.get_cached_stats(split)["examples"]:
             return iter(())  # SeqIO fails to read the cache of a split without documents
         return elements(
             task.get_dataset(
-                sequence_length={TOKENS: settings.length},
+                sequence_length={TOKENS: config.length},
                 split=split,
-                use_cached=settings.cache is not None,
+                use_cached=config.cache is not None,
                 shuffle=False,
-                shard_info=seqio.ShardInfo(part.index, part.count),
+                shard_info=seqio.ShardInfo(job.index, job.count),
                 try_in_mem_cache=False,
-                trim_output_features=False,  # rows have their length; a step per row costs time
-            ).batch(_ROWS_AT_ONCE)
+                trim_output_features=False,  # sequences have their length; trimming costs time
+            ).batch(_SEQUENCES_AT_ONCE)
         )
 
-    def training_rows() -> Iterator[Rows]:
+    def training_sequences() -> Iterator[Sequences]:
         nonlocal documents, tokens
         for batch in batches(TRAIN):
             documents += int(batch[DOCUMENTS].sum())
@@ -159,19 +259,16 @@ def make_part(
             yield from batch[TOKENS]
             report(batch_tokens)
 
-    shard = rows.write_shard(
-        folder / rows.shard_file(TRAIN, part.number, count),
-        training_rows(),
-        rows.dtype_name(vocabulary.size),
-    )
-    held_out = list(batches(VALIDATION)) if part.first_pass else []
-    none = np.zeros([0, settings.length], np.int32)
+    path = folder / shard_file_name(TRAIN, job.number, count)
+    shard = write_shard(path, training_sequences(), dtype_name(tokenizer.size))
+    held_out = list(batches(VALIDATION)) if job.first_pass else []
+    none = np.zeros([0, config.length], np.int32)
     with (
-        atomic_file(folder / UNFINISHED / f"{part.number:05d}.npy") as unfinished,
+        atomic_file(_held_out_path(folder, job.number)) as unfinished,
         unfinished.open("wb") as file,
     ):
         np.save(file, np.concatenate([none, *(each[TOKENS] for each in held_out)]))
-    done = Done(
+    record = ShardRecord(
         rows=shard.rows,
         bytes=shard.bytes,
         tokens=tokens,
@@ -179,46 +276,45 @@ def make_part(
         validation_documents=sum(int(each[DOCUMENTS].sum()) for each in held_out),
         core_seconds=time.process_time() - start,
     )
-    _unchanged_source(settings, part)
-    _write_json(_record(folder, part.number), asdict(done))
-    return done
+    _unchanged_source(config, job)
+    _write_json(_record_path(folder, job.number), asdict(record))
+    return record
 
 
-def _unchanged_source(settings: Settings, part: Part) -> DocumentSource:
-    """The part's source, which must not have changed since the work was divided.
+def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
+    """Return the source of a job. Raise if it has changed since the corpus was divided.
 
-    A file that appears while others are being read would shift the division: some documents would
-    be read twice and others never.
+    A new file would shift the division: some documents would be read twice and others never.
     """
-    source = parse_source(part.source, settings.seed)
-    if source.identity != part.identity:
+    source = parse_source(job.source, config.seed)
+    if source.identity != job.identity:
         raise UserError(
-            f"{part.source}: the corpus has changed while it was being prepared; delete the output "
-            "folder and start again when all its files are there"
+            f"{job.source}: the corpus changed while it was being prepared; delete the output "
+            "folder and start again when all files are complete"
         )
     return source
 
 
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder, so that no second command prepares it; a kill lets go of it."""
+    """Lock the folder, so that no second command writes to it. A killed process frees the lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
-        raise UserError(f"{folder}: cannot make this folder ({error.strerror})") from None
+        raise UserError(f"{folder}: cannot create this folder ({error.strerror})") from None
     with exclusive_lock(folder, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield
 
 
-def repack(rows_NxL: Rows, packing: Packing) -> Rows:
-    """Pack the tokens of rows of several parts as if they were of one."""
-    length = rows_NxL.shape[1]
-    body = rows_NxL[:, 1:]
+def repack(tokens_NxS: Sequences, packing: Packing) -> Sequences:
+    """Pack the sequences of several shards as if they came from one stream."""
+    length = tokens_NxS.shape[1]
+    body = tokens_NxS[:, 1:]
     stream = body[body != PAD_ID]
     if packing == "sentences":
-        return laid_out(stream, sequence_ends(stream, length), length)
+        return pad_sequences(stream, sequence_ends(stream, length), length)
     padded = np.pad(stream, (0, -len(stream) % (length - 1)), constant_values=PAD_ID)
     return np.pad(padded.reshape(-1, length - 1), ((0, 0), (1, 0)), constant_values=CLS_ID)
 
@@ -227,35 +323,35 @@ def _require_cache(task: seqio.Task, cache: str) -> None:
     seqio.add_global_cache_dirs([str(cache)])
     if not task.cache_dir:
         raise UserError(
-            f"{cache}: holds no finished cache of the task {task.name}; register the task in a "
-            "module of yours and run `PYTHONPATH=. seqio_cache_tasks --module_import=MODULE "
+            f"{cache}: no finished cache of the task {task.name}; register the task in a module "
+            "and run `PYTHONPATH=. seqio_cache_tasks --module_import=MODULE "
             f"--tasks={task.name} --output_cache_dir={cache}`"
         )
 
 
-def _begin(folder: Path, description: dict[str, Any]) -> None:
-    """Note what is being prepared, or check that it was begun with the same settings."""
-    if (folder / rows.INDEX_FILE).exists():
-        raise UserError(f"{folder}: holds finished rows already; give another folder or delete it")
+def _begin(folder: Path, settings: dict[str, Any]) -> None:
+    """Store the settings, or check that an interrupted call had the same."""
+    if (folder / INDEX_FILE).exists():
+        raise UserError(f"{folder}: already finished; give another folder, or delete this one")
     settings_file = folder / UNFINISHED / "settings.json"
     if not settings_file.exists():
         if any(folder.iterdir()) and not settings_file.parent.exists():
             raise UserError(f"{folder}: not empty; give a new folder")
         settings_file.parent.mkdir(exist_ok=True)
-        _write_json(settings_file, description)
+        _write_json(settings_file, settings)
         return
     begun = {"packing": "stream"} | json.loads(settings_file.read_text(encoding="utf-8"))
-    for name, value in description.items():
+    for name, value in settings.items():
         if begun.get(name) != value:
             raise UserError(
-                f"{folder}: was begun with {name} {begun.get(name)!r}, but now it is {value!r}; "
-                "run the same command on the same corpus to go on, or delete the folder"
+                f"{folder}: begun with {name} {begun.get(name)!r}, but now it is {value!r}; run "
+                "the same command on the same corpus to resume, or delete the folder"
             )
 
 
 def _copy_tokenizer(given: SentencePieceTokenizer, folder: Path) -> SentencePieceTokenizer:
-    """Put the tokenizer into the folder; a change of the given file no longer matters."""
-    path = folder / rows.TOKENIZER_FILE
+    """Copy the tokenizer into the folder. Later changes to the given file have no effect."""
+    path = folder / TOKENIZER_FILE
     with atomic_file(path) as unfinished:
         unfinished.write_bytes(given.path.read_bytes())
     copy = SentencePieceTokenizer.load(path)
@@ -265,61 +361,67 @@ def _copy_tokenizer(given: SentencePieceTokenizer, folder: Path) -> SentencePiec
 
 
 def _finish(
-    folder: Path, settings: Settings, vocabulary: SentencePieceTokenizer, count: int
-) -> rows.Index:
-    """Write the validation shard and the index, once all parts are there."""
-    done = [Done(**json.loads(_record(folder, n).read_text("utf-8"))) for n in range(count)]
-    train = rows.Split(
-        # A part may be without rows, if its documents were all held out or all repeats.
+    folder: Path, config: PrepareConfig, tokenizer: SentencePieceTokenizer, count: int
+) -> PreparedIndex:
+    """Write the validation shard and the index, once all training shards are complete."""
+    records = [
+        ShardRecord(**json.loads(_record_path(folder, n).read_text("utf-8"))) for n in range(count)
+    ]
+    train = Split(
+        # A shard has no sequences if its documents were all held out or all repeats.
         shards=tuple(
-            rows.Shard(rows.shard_file(TRAIN, n, count), part.rows, part.bytes)
-            for n, part in enumerate(done)
-            if part.rows
+            ShardFile(shard_file_name(TRAIN, n, count), record.rows, record.bytes)
+            for n, record in enumerate(records)
+            if record.rows
         ),
-        rows=sum(part.rows for part in done),
-        tokens=sum(part.tokens for part in done),
-        documents=sum(part.documents for part in done),
+        rows=sum(record.rows for record in records),
+        tokens=sum(record.tokens for record in records),
+        documents=sum(record.documents for record in records),
     )
     if not train.rows:
-        raise UserError(f"{settings.task}: holds no text, so there are no rows to train on")
-    held_out = np.concatenate([np.load(folder / UNFINISHED / f"{n:05d}.npy") for n in range(count)])
-    validation_rows = repack(held_out, settings.packing)
-    file = folder / rows.shard_file(VALIDATION, 0, 1)
-    shard = rows.write_shard(file, validation_rows, rows.dtype_name(vocabulary.size))
-    index = rows.Index(
-        task=settings.description,
-        vocabulary_sha256=vocabulary.sha256,
-        vocab_size=vocabulary.size,
-        length=settings.length,
-        seed=settings.seed,
+        raise UserError(f"{config.task}: no text to train on; add text to the corpus")
+    held_out = np.concatenate([np.load(_held_out_path(folder, n)) for n in range(count)])
+    validation_NxS = repack(held_out, config.packing)
+    file = folder / shard_file_name(VALIDATION, 0, 1)
+    shard = write_shard(file, validation_NxS, dtype_name(tokenizer.size))
+    index = PreparedIndex(
+        task=config.description,
+        vocabulary_sha256=tokenizer.sha256,
+        vocab_size=tokenizer.size,
+        length=config.length,
+        seed=config.seed,
         splits={
             TRAIN: train,
-            VALIDATION: rows.Split(
+            VALIDATION: Split(
                 shards=(shard,) if shard.rows else (),
                 rows=shard.rows,
-                tokens=int(np.count_nonzero(validation_rows != PAD_ID)),
-                documents=sum(part.validation_documents for part in done),
+                tokens=int(np.count_nonzero(validation_NxS != PAD_ID)),
+                documents=sum(record.validation_documents for record in records),
             ),
         },
-        tokenizer=vocabulary.path.name,
-        packing=settings.packing,
+        tokenizer=tokenizer.path.name,
+        packing=config.packing,
     )
     _delete_unlisted_files(folder, index)
-    rows.write_index(folder, index)
+    write_index(folder, index)
     shutil.rmtree(folder / UNFINISHED)
     return index
 
 
-def _delete_unlisted_files(folder: Path, index: rows.Index) -> None:
-    """Delete shards without rows, and what killed processes have left."""
+def _delete_unlisted_files(folder: Path, index: PreparedIndex) -> None:
+    """Delete empty shards and the leftovers of killed processes."""
     listed = {shard.file for split in index.splits.values() for shard in split.shards}
-    for path in (*folder.glob("*.array_record*"), *folder.glob(f"{rows.TOKENIZER_FILE}.*.tmp")):
+    for path in (*folder.glob("*.array_record*"), *folder.glob(f"{TOKENIZER_FILE}.*.tmp")):
         if path.name not in listed:
             path.unlink()
 
 
-def _record(folder: Path, number: int) -> Path:
+def _record_path(folder: Path, number: int) -> Path:
     return folder / UNFINISHED / f"{number:05d}.json"
+
+
+def _held_out_path(folder: Path, number: int) -> Path:
+    return folder / UNFINISHED / f"{number:05d}.npy"
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -1,77 +1,95 @@
-"""What training asks of its data: the next batch, where we are, and to go back there.
+"""Readers: deterministic, endless streams of batches that can be saved and restored.
 
-A reader is a deterministic, endless stream of rows cut into global batches. Epochs follow each
-other without a gap: where an epoch's rows do not fill the last batch, the next epoch's rows do, so
-within an epoch no row is lost or repeated. Each process receives its share of every global batch;
-the global batches do not depend on how many processes there are, and neither does the state, which
-any process may save for all.
+A reader cuts a stream of sequences into global batches. Epochs follow each other without a gap: if
+the last batch of an epoch is not full, the next epoch fills it, so no sequence is lost or repeated
+within an epoch. Each process reads its host shard of every global batch. Neither the global batches
+nor the state depend on the number of processes, so any process may save the state for all.
+
+`PreparedReader` reads the folder of `tupe prepare`. Its batch at step s depends only on (seed, s):
+Grain shuffles sequence *numbers* by a keyed permutation, so the number at any position of any epoch
+is computed, not looked up. Resuming at step 1,000,000 costs as much as at step 10.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
+import grain
 import numpy as np
+from array_record.python.array_record_module import ArrayRecordReader
 from numpy.typing import NDArray
 
-from tupe_jax.utils.errors import UserError
+from tupe_jax.data.pretraining.token_shards import (
+    DtypeName,
+    ShardFile,
+    decode_sequences,
+    read_index,
+    require_tokenizer,
+)
+from tupe_jax.utils.errors import RetryError, UserError
 
-Batch = dict[str, NDArray[np.int32]]
+# Two threads are faster than a device; the buffered batches are small compared to a model.
+PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+
+Features = dict[str, NDArray[np.int32]]
 State = dict[str, Any]
 
 
 class Reader(Protocol):
-    """A stream of batches that can be left and taken up again at any step."""
+    """A stream of batches that can be resumed at any step."""
 
-    def next(self) -> Batch:
-        """Return this process's rows of the next global batch: `tokens` `[rows, length]`.
-
-        `tupe_jax.training.dataset` says which those are, and makes the global array of them.
-        """
+    def next(self) -> Features:
+        """Return this host's shard of the next global batch: `tokens` `[sequences, length]`."""
 
     def state(self) -> State:
-        """Return the position after the batches taken so far: a few numbers and names for JSON."""
+        """Return the current position as JSON values."""
 
     def restore(self, state: State) -> None:
-        """Go to a saved position, which must come from the same stream."""
+        """Move to a saved position of the same stream."""
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which rows of a global batch one process reads: some of its equal, contiguous parts.
+class HostShard:
+    """The part of each global batch that one process reads.
 
-    They need not lie together, and processes whose devices hold the same rows read the same parts.
+    A global batch is divided into equal, contiguous parts. A process reads some of them, which need
+    not be adjacent. Processes whose devices hold the same sequences read the same parts.
     """
 
     held: tuple[int, ...] = (0,)
-    """Ascending."""
+    """The parts that this process reads, ascending."""
     parts: int = 1
+    """The number of parts of a global batch."""
 
     def __post_init__(self) -> None:
         if not self.held or list(self.held) != sorted(set(self.held)):
-            raise UserError(f"parts {self.held} of a batch: must be ascending, and one at least")
+            raise UserError(f"parts {self.held} of a batch: expected ascending numbers, at least 1")
         for part in (self.held[0], self.held[-1]):
             if not 0 <= part < self.parts:
-                raise UserError(f"no part {part} among {self.parts} parts of a batch")
+                raise UserError(f"part {part} of a batch: expected 0 to {self.parts - 1}")
 
-    def rows(self, batch_size: int) -> list[int]:
-        """Return which rows of a global batch they are, counted from its first, in order."""
+    def indices(self, batch_size: int) -> list[int]:
+        """Return the indices of this shard's sequences in a global batch, ascending."""
         if batch_size < 1 or batch_size % self.parts:
             raise UserError(
-                f"a global batch of {batch_size} rows cannot be split evenly into "
+                f"a global batch of {batch_size} sequences cannot be split evenly into "
                 f"{self.parts} parts; choose a multiple of {self.parts}"
             )
         size = batch_size // self.parts
-        return [row for part in self.held for row in range(part * size, (part + 1) * size)]
+        return [index for part in self.held for index in range(part * size, (part + 1) * size)]
 
 
-def spread_seed(seed: int, *more: int) -> int:
-    """Return 31 well-mixed bits; sums such as `seed + epoch` would repeat a neighbour's epochs."""
+def mix_seed(seed: int, *more: int) -> int:
+    """Return 31 well-mixed bits. A sum like `seed + epoch` would repeat epochs of another seed."""
     return int(np.random.SeedSequence([seed, *more]).generate_state(1)[0]) >> 1
 
 
 def check_same_stream(saved: State, stream: Mapping[str, Any]) -> None:
-    """Fail unless a saved state was made by the stream that these values describe."""
+    """Raise unless a saved state belongs to the stream that these values describe."""
     for name, here in stream.items():
         there = saved.get(name)
         if there != here:
@@ -79,3 +97,124 @@ def check_same_stream(saved: State, stream: Mapping[str, Any]) -> None:
                 f"the saved data position has {name} {there!r}, but this run has {here!r}; "
                 "resume with the same data settings, or start a new run"
             )
+
+
+class PreparedReader:
+    """Batches of a folder that `tupe prepare` wrote, in a new global order every epoch."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        vocabulary_sha256: str,
+        split: str,
+        batch_size: int,
+        seed: int,
+        host_shard: HostShard,
+    ) -> None:
+        index = read_index(folder)
+        require_tokenizer(folder, index, vocabulary_sha256)
+        if split not in index.splits:
+            raise UserError(f"{folder}: no split {split!r}; it has {', '.join(index.splits)}")
+        shards = index.splits[split].shards
+        count = index.splits[split].rows
+        if count == 0:
+            raise UserError(f"{folder}: split {split!r} has no sequences; prepare more text")
+        # What determines the batch of a step. The folder may be moved or copied.
+        self._stream = {
+            "reader": "prepared",
+            "task": index.task,
+            "vocabulary_sha256": index.vocabulary_sha256,
+            "length": index.length,
+            "split": split,
+            "rows": count,
+            "shards_sha256": _digest(shards),
+            "batch_size": batch_size,
+            "seed": seed,
+            # States of versions with one packing do not name it.
+            **({} if index.packing == "stream" else {"packing": index.packing}),
+        }
+        source = TokenShards(folder, shards, index.length, index.dtype)
+        numbers = (
+            grain.MapDataset.range(count)
+            .shuffle(seed=mix_seed(seed))  # Grain gives each epoch its own order.
+            .repeat()
+        )
+        indices = host_shard.indices(batch_size)
+        # Each process computes only the numbers of its own sequences.
+        batches = grain.MapDataset.range(len(numbers) // batch_size).map(
+            lambda step: source.read([numbers[step * batch_size + index] for index in indices])
+        )
+        self._batches = iter(batches.to_iter_dataset(PREFETCH))
+
+    def next(self) -> Features:
+        return {"tokens": next(self._batches)}
+
+    def state(self) -> State:
+        return {**self._stream, "step": self._batches.get_state()["next_index"]}
+
+    def restore(self, state: State) -> None:
+        check_same_stream(state, self._stream)
+        self._batches.set_state({"next_index": state["step"]})
+
+
+class TokenShards:
+    """Random access to the sequences of many shards as if they were one file."""
+
+    def __init__(
+        self, folder: Path, shards: Sequence[ShardFile], length: int, dtype: DtypeName
+    ) -> None:
+        self._folder = folder
+        self._shards = shards
+        self._length = length
+        self._dtype = dtype
+        self._ends = np.cumsum([shard.rows for shard in shards])
+        # A folder may have thousands of shards: each is opened on first use and kept open.
+        self._reader = cache(self._open)
+
+    def read(self, numbers: Sequence[int]) -> NDArray[np.int32]:
+        """Return the sequences of these numbers in this order, `[len(numbers), length]`."""
+        numbers_N = np.asarray(numbers)
+        shard_N = np.searchsorted(self._ends, numbers_N, side="right")
+        tokens_NxS = np.empty((len(numbers_N), self._length), np.int32)
+        for shard in np.unique(shard_N).tolist():
+            of_shard = np.flatnonzero(shard_N == shard)
+            first = self._ends[shard] - self._shards[shard].rows
+            tokens_NxS[of_shard] = self._read_shard(shard, (numbers_N[of_shard] - first).tolist())
+        return tokens_NxS
+
+    def spread(self, at_most: int) -> NDArray[np.int64]:
+        """Return the numbers of at most this many sequences, evenly spread over all shards.
+
+        Shards are ordered by source, so the first sequences alone would not represent the corpus.
+        """
+        total = int(self._ends[-1]) if len(self._ends) else 0
+        count = min(at_most, total)
+        return np.arange(count) * total // max(count, 1)
+
+    def _read_shard(self, shard: int, records: list[int]) -> NDArray[np.int32]:
+        try:
+            return decode_sequences(self._reader(shard).read(records), self._dtype, self._length)
+        except (RuntimeError, ValueError) as error:
+            path = self._folder / self._shards[shard].file
+            if "read() failed" in str(error):  # an error of the disk or network, not of the file
+                raise RetryError(f"cannot read {path}: {error}") from error
+            raise UserError(
+                f"{path}: broken shard ({error}); copy it, or prepare the folder again"
+            ) from error
+
+    def _open(self, shard: int) -> Any:
+        # Sequences are read out of order, so reading ahead in the file would be wasted work.
+        reader = ArrayRecordReader(
+            str(self._folder / self._shards[shard].file), "readahead_buffer_size:0"
+        )
+        if reader.num_records() != self._shards[shard].rows:
+            raise ValueError(
+                f"{reader.num_records()} sequences, but the index lists {self._shards[shard].rows}"
+            )
+        return reader
+
+
+def _digest(shards: Sequence[ShardFile]) -> str:
+    content = json.dumps([asdict(shard) for shard in shards])
+    return hashlib.sha256(content.encode()).hexdigest()

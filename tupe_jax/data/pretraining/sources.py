@@ -1,48 +1,82 @@
-"""Where documents come from: SeqIO data sources for text files, TFDS and the built-in corpus.
+"""Corpora as SeqIO data sources: text files, TFDS data sets and the built-in corpus.
 
-A source gives scalar strings, one document each, its lines joined by newlines. Every source has
-the splits `train` and `validation`: the documents held out by their own text (see `held_out`), so
-that one rule serves all, also those that TFDS ships with splits of its own (only their `train`
-split is read).
+A source yields documents. A document is a string of lines joined by newlines. Every source has the
+splits `train` and `validation`, divided by `splits.is_held_out`. This also holds for TFDS data sets
+that ship with splits of their own: only their `train` split is read.
 """
 
 import abc
 import functools
+import glob
+import gzip
 import hashlib
+import io
 import math
 import os
-from collections.abc import Sequence
+import re
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tupe_jax.data import builtin
-from tupe_jax.data.pretraining import layouts, text_files
-from tupe_jax.data.pretraining import splits as held_out
-from tupe_jax.data.pretraining.graph import DOCUMENTS_AT_ONCE, call, map_documents, strings
-from tupe_jax.data.tensorflow_on_cpu import seqio, tf, tfds
-from tupe_jax.data.tfds_on_disk import find_builder
+from tupe_jax.data.pretraining.splits import is_held_out
+from tupe_jax.data.tf_utils import (
+    DOCUMENTS_AT_ONCE,
+    call,
+    find_builder,
+    map_documents,
+    seqio,
+    strings,
+    tf,
+    tfds,
+)
 from tupe_jax.utils.errors import UserError
 
 TRAIN, VALIDATION = "train", "validation"
-# The input of a shard: about half a minute of work for one core. A small corpus is divided more
-# finely, so that all cores have something to do, but not so finely that starting takes longer.
+# The text of one shard: about half a minute of work for one core. A small corpus is divided into
+# smaller shards to use all cores, but into few enough that starting a worker pays off.
 SHARD_BYTES = 1 << 26
 SMALL_SHARD_BYTES = 1 << 23
 MOST_SMALL_SHARDS = 16
-# How many documents `builtin` is, without a number: minutes of work, enough for tiny models.
+# The size of `builtin` without a number: minutes of work, enough for tiny models.
 BUILTIN_DOCUMENTS = 20_000
 _NO_LIMIT = 1 << 62
+
+TextStream = io.BufferedReader | gzip.GzipFile
+
+
+def parse_source(spec: str, seed: int = 0) -> "DocumentSource":
+    """Return the source for a spec like `text:books/*.txt.gz`, `wiki40b/en` or `builtin:5000`.
+
+    Only the built-in corpus depends on the seed.
+    """
+    kind, _, argument = spec.partition(":")
+    if kind == "text" and argument:
+        return TextFiles(argument)
+    if spec.partition("/")[0] in TFDS_LAYOUTS:
+        return Tfds(spec)
+    if spec == "builtin":
+        return Builtin(BUILTIN_DOCUMENTS, seed)
+    if kind == "builtin" and argument.isdecimal() and int(argument):
+        return Builtin(int(argument), seed)
+    raise UserError(
+        f"unknown source {spec!r}; expected builtin, builtin:DOCUMENTS, text:GLOB or a TFDS data "
+        f"set: {', '.join(TFDS_LAYOUTS)}"
+    )
 
 
 class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
     """A corpus that can be divided into any number of shards up to `most_shards`."""
 
     def __init__(self, spec: str, text_bytes: int, most_shards: int, identity: str):
-        """Describe the corpus; no document is read yet.
+        """Describe the corpus without reading a document.
 
-        `parse_source(spec)` makes this source again; there are about `text_bytes` of text;
-        `identity` changes when the corpus does.
+        `parse_source(spec)` returns an equal source. `text_bytes` is the approximate size of the
+        text. `identity` changes when the corpus changes.
         """
         super().__init__(splits=(TRAIN, VALIDATION))
         self.spec = spec
@@ -60,7 +94,7 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
         wanted = max(small_shards, math.ceil(self.text_bytes / SHARD_BYTES))
         return max(1, min(wanted, self.most_shards))
 
-    # What SeqIO wants to know of a source.
+    # The interface of seqio.DataSource.
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -79,29 +113,34 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
         seed: int | None = None,
         shard_info: seqio.ShardInfo | None = None,
     ) -> tf.data.Dataset:
-        """Return one side of the corpus, in order: rows are shuffled, not documents."""
+        """Return the documents of a split, in order: SeqIO shuffles sequences, not documents."""
         if split not in self.splits:
-            raise UserError(f"{self.spec}: no split {split!r}; there are {', '.join(self.splits)}")
+            raise UserError(f"{self.spec}: no split {split!r}; expected {' or '.join(self.splits)}")
         shard = shard_info or seqio.ShardInfo(index=0, num_shards=1)
         if shard.num_shards > self.most_shards:
             raise UserError(
-                f"{self.spec}: {shard.num_shards} shards, but it can be divided into at most "
-                f"{self.most_shards}; ask for fewer"
+                f"{self.spec}: {shard.num_shards} shards requested, but it can be divided into at "
+                f"most {self.most_shards}; use fewer shards"
             )
         documents = self.documents(shard.index, shard.num_shards)
         wanted = split == VALIDATION
         return map_documents(
-            documents, lambda texts: [t for t in texts if held_out.is_held_out(t) == wanted]
+            documents, lambda texts: [text for text in texts if is_held_out(text) == wanted]
         )
 
 
 class TextFiles(DocumentSource):
-    """Plain or gzipped files: a sentence or paragraph per line, a blank line between documents."""
+    """Plain or gzipped files: a sentence or paragraph per line, a blank line between documents.
+
+    A file is read in blocks of its uncompressed text, in any order. A block holds the documents
+    whose preceding blank line begins in it, so every document is in exactly one block, whatever its
+    length. One large file is therefore as easy to divide into shards as many small ones.
+    """
 
     def __init__(self, pattern: str, block_bytes: int = 1 << 20):
         self._block_bytes = block_bytes
-        self._files = text_files.match_files(pattern)
-        sizes = [text_files.text_bytes(file) for file in self._files]
+        self._files = match_files(pattern)
+        sizes = [_text_bytes(file) for file in self._files]
         stats = [(file, *_size_and_time(file)) for file in self._files]
         super().__init__(
             spec=f"text:{pattern}",
@@ -112,7 +151,7 @@ class TextFiles(DocumentSource):
 
     def documents(self, index: int, count: int) -> tf.data.Dataset:
         def read(file: bytes, block: np.int64) -> tuple[Any, np.bool_]:
-            documents = text_files.read_block(file.decode(), int(block), self._block_bytes)
+            documents = read_block(file.decode(), int(block), self._block_bytes)
             return strings(documents or []), np.bool_(documents is not None)
 
         def file_documents(file: tf.Tensor, first: tf.Tensor, step: tf.Tensor) -> tf.data.Dataset:
@@ -124,42 +163,145 @@ class TextFiles(DocumentSource):
                 .unbatch()
             )
 
-        shares = _block_shares(self._files, index, count)
-        if not shares:
+        blocks = _blocks_of_shard(self._files, index, count)
+        if not blocks:
             return tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
-        files, firsts, steps = zip(*shares, strict=True)
+        files, firsts, steps = zip(*blocks, strict=True)
         return tf.data.Dataset.from_tensor_slices(
             (list(files), np.array(firsts, np.int64), np.array(steps, np.int64))
         ).flat_map(file_documents)
 
 
-def _block_shares(files: Sequence[str], index: int, count: int) -> list[tuple[str, int, int]]:
-    """Return (file, first block, step) of one shard.
+def _blocks_of_shard(files: Sequence[str], index: int, count: int) -> list[tuple[str, int, int]]:
+    """Return (file, first block, step) for each file of one shard.
 
-    Shards take the blocks of each file in turn. But gzip cannot be entered in the middle: when
-    there are enough gzipped files, each belongs to one shard, which alone has to decompress it.
+    Shards take the blocks of each file in turn. A gzipped file must be decompressed from its start,
+    so if there are enough of them, each belongs to one shard.
     """
-    whole_files = sum(map(text_files.is_gzip, files)) >= count
-    shares = []
+    whole_files = sum(map(_is_gzip, files)) >= count
+    blocks = []
     for number, file in enumerate(files):
-        if whole_files and text_files.is_gzip(file):
+        if whole_files and _is_gzip(file):
             if number % count == index:
-                shares.append((file, 0, 1))
+                blocks.append((file, 0, 1))
         else:
-            shares.append((file, (index - number) % count, count))
-    return shares
+            blocks.append((file, (index - number) % count, count))
+    return blocks
+
+
+def match_files(pattern: str) -> list[str]:
+    """Return the files that match a glob, sorted. Raise if there is none or one is unreadable."""
+    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not files:
+        raise UserError(f"no file matches {pattern!r}; check the quotes around it in the shell")
+    for file in files:
+        if not os.access(file, os.R_OK):
+            raise UserError(f"{file}: permission denied; make the file readable")
+    if not any(os.path.getsize(file) for file in files):
+        raise UserError(f"{files[0]}: all files that match {pattern!r} are empty")
+    return files
+
+
+def _is_gzip(file: str) -> bool:
+    return file.endswith(".gz")
+
+
+def _text_bytes(file: str) -> int:
+    """Return the size of the text: exact for plain files, a typical ratio for gzipped English."""
+    size = Path(file).stat().st_size
+    return size * 3 if _is_gzip(file) else size
+
+
+def _size_and_time(file: str) -> tuple[int, int]:
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
+    """Return the documents of one block, or None past the end of the file.
+
+    Empty lines around documents and white space around lines are dropped.
+    """
+    begin, end = block * block_bytes, (block + 1) * block_bytes
+    # The byte before the block shows whether a line begins exactly at the block's start.
+    start = max(begin - 1, 0)
+    with _stream_lock:
+        try:
+            stream = _open(file, os.stat(file).st_mtime_ns)
+            if stream.seek(start) < start or not stream.peek(1):
+                return None
+            if begin:
+                stream.readline()
+            return list(_documents(file, stream, begin, end))
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UserError(f"{file}: corrupt gzip file ({error}); copy it again") from None
+        except OSError as error:
+            raise UserError(
+                f"{file}: cannot read it ({error.strerror}); do not move or delete files in use"
+            ) from None
+
+
+def _documents(file: str, stream: TextStream, begin: int, end: int) -> Iterator[str]:
+    lines: list[str] = []
+    owned = begin == 0  # whether the current document began in this block
+    position = stream.tell()
+    for raw in stream:
+        text = raw.strip()
+        if not text:
+            if owned and lines:
+                yield "\n".join(lines)
+            lines = []
+            owned = position < end
+        elif owned:
+            lines.append(_decode(file, stream, position, text))
+        if position >= end and not owned:
+            return
+        position += len(raw)
+    if owned and lines:
+        yield "\n".join(lines)
+
+
+def _decode(file: str, stream: TextStream, position: int, text: bytes) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{file}, line {_line_number(stream, position)}: byte 0x{text[error.start]:02x} is not "
+            f"UTF-8 ({error.reason}); convert the file to UTF-8 or delete the line"
+        ) from None
+
+
+def _line_number(stream: TextStream, position: int) -> int:
+    """Count the lines before a position. This is slow, and only done for an error message."""
+    stream.seek(0)
+    number = 1
+    while stream.tell() < position:
+        stream.readline()
+        number += 1
+    return number
+
+
+# Blocks are mostly read in order. An open gzip stream then seeks forward at no cost, where a new
+# one would decompress everything before the block. tf.data may call `read_block` from several
+# threads, which share these streams.
+_stream_lock = threading.Lock()
+
+
+@functools.lru_cache(maxsize=2)
+def _open(file: str, modified: int) -> TextStream:
+    return gzip.GzipFile(file, "rb") if _is_gzip(file) else open(file, "rb")
 
 
 class Tfds(DocumentSource):
-    """A text data set of TFDS that is already prepared on disk; nothing is ever downloaded."""
+    """A text data set of TFDS that is already prepared on disk. Nothing is downloaded."""
 
     def __init__(self, name: str, data_dir: str | None = None):
         dataset, _, config = name.partition("/")
-        config = config or layouts.DEFAULT_CONFIGS.get(dataset, "")
+        config = config or _TFDS_DEFAULT_CONFIGS.get(dataset, "")
         full_name = f"{dataset}/{config}" if config else dataset
         self._builder = find_builder(full_name, data_dir)
         train = self._builder.info.splits[TRAIN]
-        self._layout = layouts.LAYOUTS[dataset]
+        self._layout = TFDS_LAYOUTS[dataset]
         super().__init__(
             spec=full_name,
             text_bytes=train.num_bytes,
@@ -182,8 +324,39 @@ class Tfds(DocumentSource):
         )
 
 
+def _nonblank_lines(text: str) -> str:
+    """Return the lines that are not blank: one sentence (lm1b) or one paragraph (c4) each."""
+    stripped = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in stripped if line)
+
+
+def _wiki40b_paragraphs(text: str) -> str:
+    """Return the paragraphs of a wiki40b article, without its title and section headings."""
+    # split() returns the text before the first marker, then markers and texts in turn.
+    parts = re.split(r"\n_START_(ARTICLE|SECTION|PARAGRAPH)_\n", text)
+    marked = zip(parts[1::2], parts[2::2], strict=True)
+    paragraphs = (body for marker, body in marked if marker == "PARAGRAPH")
+    return _nonblank_lines("\n".join(body.replace("_NEWLINE_", "\n") for body in paragraphs))
+
+
+def _wikipedia_lines(text: str) -> str:
+    """Return the lines of a Wikipedia article, without its list of categories."""
+    lines = _nonblank_lines(text).split("\n")
+    return "\n".join(line for line in lines if not line.startswith("Category:"))
+
+
+# How to turn the feature `text` of a TFDS builder into a document.
+TFDS_LAYOUTS: Mapping[str, Callable[[str], str]] = {
+    "c4": _nonblank_lines,
+    "lm1b": _nonblank_lines,
+    "wiki40b": _wiki40b_paragraphs,
+    "wikipedia": _wikipedia_lines,
+}
+_TFDS_DEFAULT_CONFIGS = {"c4": "en", "wiki40b": "en", "wikipedia": "20230601.en"}
+
+
 class Builtin(DocumentSource):
-    """The first documents of the generated corpus of a seed: nothing to download."""
+    """The first documents of the generated corpus for a seed. Needs no download."""
 
     def __init__(self, documents: int, seed: int):
         self._documents, self._seed = documents, seed
@@ -208,33 +381,8 @@ class Builtin(DocumentSource):
         ).unbatch()
 
 
-# Remembered, since a corpus is read three times: for the vocabulary, to train and to validate.
+# Cached because a corpus is read three times: for the tokenizer, for training, for validation.
 @functools.lru_cache(maxsize=BUILTIN_DOCUMENTS)
 def _builtin_text(seed: int, number: int) -> str:
     sentences = builtin.document(seed, number).sentences
     return "\n".join(sentence.text for sentence in sentences)
-
-
-def _size_and_time(file: str) -> tuple[int, int]:
-    status = os.stat(file)
-    return status.st_size, status.st_mtime_ns
-
-
-def parse_source(spec: str, seed: int = 0) -> DocumentSource:
-    """Return the source that a text like `text:books/*.txt.gz` or `wiki40b/en` names.
-
-    The seed matters to the built-in corpus only.
-    """
-    kind, _, argument = spec.partition(":")
-    if kind == "text" and argument:
-        return TextFiles(argument)
-    if spec.partition("/")[0] in layouts.LAYOUTS:
-        return Tfds(spec)
-    if spec == "builtin":
-        return Builtin(BUILTIN_DOCUMENTS, seed)
-    if kind == "builtin" and argument.isdecimal() and int(argument):
-        return Builtin(int(argument), seed)
-    raise UserError(
-        f"no source {spec!r}; there are builtin, builtin:DOCUMENTS, text:GLOB and, from TFDS, "
-        f"{', '.join(layouts.LAYOUTS)}"
-    )

@@ -1,4 +1,4 @@
-"""Which documents are held out for validation: a function of the document's text alone."""
+"""The validation split and shares of a corpus, chosen by the text of each document."""
 
 import hashlib
 import re
@@ -11,15 +11,15 @@ _ASCII_NOT_WORD = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 
 
 def fingerprint(text: str) -> int:
-    """Return 64 bits that depend on the letters and digits of the text alone.
+    """Return 64 bits, never zero, that depend only on the letters and digits of the text.
 
-    So copies that differ only in case, punctuation, spacing or the way Unicode writes a letter
-    (composed, decomposed, full-width) count as the same text. Never zero.
+    Copies that differ in case, punctuation, spacing or the Unicode form of a letter (composed,
+    decomposed, full-width) have the same fingerprint.
     """
-    if text.isascii():  # the same as below, ten times as fast
+    if text.isascii():  # same result as below, ten times as fast
         letters = text.lower().encode().translate(None, _ASCII_NOT_WORD)
     else:
-        # Once more after folding, which may decompose letters.
+        # Normalize again, because case folding may decompose letters.
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         letters = _NOT_WORD.sub("", folded).encode()
     digest = hashlib.blake2b(letters, digest_size=8).digest()
@@ -27,17 +27,17 @@ def fingerprint(text: str) -> int:
 
 
 def is_held_out(text: str) -> bool:
-    """Return whether a document belongs to `validation`.
+    """Return whether a document belongs to the validation split.
 
-    The choice is a function of the document's letters alone, so all copies of it are on the same
-    side, and it stays there when the corpus grows, is sharded otherwise or is cleaned otherwise.
+    This depends only on its letters and digits. So all copies are in the same split, and they stay
+    there if the corpus grows or is sharded or cleaned in another way.
     """
     return fingerprint(text) % HELD_OUT_ONE_IN == 0
 
 
 def is_in_share(share: float, text: str) -> bool:
-    """Return whether a document belongs to a share of the corpus; larger shares hold smaller ones.
+    """Return whether a document belongs to a share of the corpus. Larger shares include smaller.
 
-    Uses other bits than `is_held_out`, so that both sides are thinned alike.
+    It uses other bits than `is_held_out`, so it keeps the same share of both splits.
     """
     return (fingerprint(text) >> 32) < share * 2**32

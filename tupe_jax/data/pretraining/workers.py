@@ -1,4 +1,4 @@
-"""Run jobs on several cores: results as they come, a count of the work done, no orphans."""
+"""Run jobs in worker processes, with progress reports and without orphan processes."""
 
 import multiprocessing
 import os
@@ -12,12 +12,13 @@ from tupe_jax.utils.errors import UserError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-# A job is told how to report the work it has done.
+# A job calls it with the amount of work done since the last call.
 Report = Callable[[int], None]
+# Called with the number of finished jobs and the total amount of work done.
 Show = Callable[[int, int], None]
 
 _REFRESH_SECONDS = 0.5
-# The counter and the stop signal of this worker process, set when it starts.
+# The work counter and the stop event, which all workers share. Set when a worker starts.
 _shared: tuple[Any, Any] | None = None
 
 
@@ -29,9 +30,8 @@ def run(
 ) -> Iterator[Result]:
     """Yield `function(job, report)` for all jobs, in any order.
 
-    `show` gets the number of finished jobs and the sum of all reports from time to time. The first
-    error stops all jobs and is raised here. One worker means this process, which spares it the
-    start of another.
+    `show` is called from time to time. The first error stops all jobs and is raised here. With one
+    worker, the jobs run in this process, which saves starting another.
     """
     if workers <= 1:
         yield from _run_here(function, jobs, show)
@@ -53,8 +53,8 @@ def run(
                 show(len(jobs) - len(waiting), counter.value)
         except BrokenProcessPool:
             raise UserError(
-                "a worker process died, perhaps for lack of memory; run the same command again "
-                "(finished shards are kept), with fewer --workers"
+                "a worker process died, probably out of memory; run the same command again with "
+                "fewer --workers (finished shards are kept)"
             ) from None
         finally:
             stop.set()
@@ -83,7 +83,7 @@ def _start_worker(counter: Any, stop: Any) -> None:
 
 
 def _exit_with_parent() -> None:
-    """Do not go on writing into a folder whose command has been killed, and maybe run again."""
+    """Exit when the parent is killed, because a new command may write to the same folder."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -19,7 +19,7 @@ from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import check_names, params_from_state
 from tupe_jax.model.params import Array, Params, param_shapes
-from tupe_jax.tokenizers.hugging_face import Tokenizer
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 

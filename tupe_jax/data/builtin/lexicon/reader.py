@@ -26,7 +26,7 @@ _LISTS = frozenset(
 
 
 @dataclass
-class Section:
+class LexiconSection:
     """The words of one topic (or of all: the section `common`), the commonest first."""
 
     nouns: dict[str, list[Noun]] = field(default_factory=dict)  # by kind
@@ -36,11 +36,11 @@ class Section:
 
 @dataclass
 class Lexicon:
-    """All that the data files say."""
+    """The content of the data files."""
 
     parent: dict[str, str] = field(default_factory=dict)  # kind -> more general kind, or ""
     own_noun: dict[str, Noun] = field(default_factory=dict)  # kind -> the noun that names it
-    sections: dict[str, Section] = field(default_factory=dict)
+    sections: dict[str, LexiconSection] = field(default_factory=dict)
     lists: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by the head of their line
 
     @property
@@ -69,16 +69,16 @@ class Lexicon:
 
 
 def read_lexicon(lines: Iterable[tuple[str, str]]) -> Lexicon:
-    """Read `(where, line)` pairs; a line that can not be understood is an error that says where."""
+    """Parse `(where, line)` pairs. An error names the place of the malformed line."""
     result = Lexicon()
-    section = Section()
+    section = LexiconSection()
     seen: dict[str, str] = {}
     for where, line in lines:
         line = line.strip()
         if not line or line.startswith("#"):
             continue
         if line.startswith("["):
-            section = result.sections.setdefault(line.strip("[]"), Section())
+            section = result.sections.setdefault(line.strip("[]"), LexiconSection())
             continue
         try:
             _read_line(line, result, section, seen)
@@ -87,7 +87,7 @@ def read_lexicon(lines: Iterable[tuple[str, str]]) -> Lexicon:
     return result
 
 
-def _read_line(line: str, result: Lexicon, section: Section, seen: dict[str, str]) -> None:
+def _read_line(line: str, result: Lexicon, section: LexiconSection, seen: dict[str, str]) -> None:
     head, _, body = line.partition(":")
     category, _, selection = head.partition(" ")
     words = body.split()
@@ -111,7 +111,7 @@ def _read_line(line: str, result: Lexicon, section: Section, seen: dict[str, str
             section.nouns.setdefault(category, []).append(noun)
 
 
-def _read_kind(selection: str, words: list[str], result: Lexicon, section: Section) -> None:
+def _read_kind(selection: str, words: list[str], result: Lexicon, section: LexiconSection) -> None:
     kind, _, parent = selection.partition(" < ")
     result.parent[kind] = parent
     if words != ["-"]:

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TypeVar
 
 from tupe_jax.data.builtin.lexicon.entries import Adjective, Frame, Noun, Verb
-from tupe_jax.data.builtin.lexicon.reader import COMMON, Lexicon, Section, lexicon
+from tupe_jax.data.builtin.lexicon.reader import COMMON, Lexicon, LexiconSection, lexicon
 from tupe_jax.data.builtin.random_stream import Urn, zipf
 
 # What a word of every topic, or of a foreign topic, weighs beside a word of the topic itself.
@@ -94,7 +94,7 @@ def _of_kinds(words: dict[str, list[_Word]], kinds: Iterable[str]) -> list[_Word
     return [word for row in rows for word in row if word is not None]
 
 
-def _suited(section: Section, suits: Callable[[Verb], bool]) -> list[Verb]:
+def _suited(section: LexiconSection, suits: Callable[[Verb], bool]) -> list[Verb]:
     """Suitable verbs; those with different arguments alternate, so that all get their share."""
     by_arguments: dict[tuple[frozenset[str], frozenset[str]], list[Verb]] = {}
     for verb in filter(suits, section.verbs):

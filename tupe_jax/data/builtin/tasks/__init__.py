@@ -1,1 +1,1 @@
-"""Labelled tasks from the same grammar: acceptability, sentiment, paraphrase, inference."""
+"""Labelled tasks from the same grammar: acceptability, sentiment, paraphrase, NLI."""

@@ -1,4 +1,4 @@
-"""Acceptability: is the sentence English?
+"""Acceptability: is the sentence grammatical?
 
 First a kind of mistake is drawn and a sentence in which it can be made; only then the label decides
 whether it is made. So both labels have the same kinds of sentences.
@@ -39,13 +39,13 @@ class Contrast(NamedTuple):
 
 
 def example(draw: Draw, label: int) -> Example | None:
-    """One sentence with the label, or None when this draw leads nowhere."""
+    """One sentence with the label, or None if the draw fails."""
     both = contrast(draw)
     return None if both is None else Example(both.right if label else both.wrong, None, label)
 
 
 def contrast(draw: Draw) -> Contrast | None:
-    """A minimal pair, or None when this draw leads nowhere."""
+    """A minimal pair, or None if the draw fails."""
     mistake = _MISTAKES.draw(draw)
     topic = pick(draw, topics())
     narrator = Narrator(draw, topic)

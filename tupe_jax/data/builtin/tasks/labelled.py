@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from tupe_jax.data.builtin.random_stream import Draw, shuffled, stream
-from tupe_jax.data.builtin.tasks import acceptability, inference, paraphrase, sentiment
+from tupe_jax.data.builtin.tasks import acceptability, nli, paraphrase, sentiment
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.utils.errors import UserError
 
@@ -16,14 +16,14 @@ _MAKERS: dict[str, _Maker] = {
     "builtin_cola": acceptability.example,
     "builtin_sst": sentiment.example,
     "builtin_paraphrase": paraphrase.example,
-    "builtin_nli": inference.example,
+    "builtin_nli": nli.example,
 }
 # The names of each task's labels; an example holds the position of its own.
 LABELS: dict[str, tuple[str, ...]] = {
     "builtin_cola": acceptability.LABELS,
     "builtin_sst": sentiment.LABELS,
     "builtin_paraphrase": paraphrase.LABELS,
-    "builtin_nli": inference.LABELS,
+    "builtin_nli": nli.LABELS,
 }
 
 

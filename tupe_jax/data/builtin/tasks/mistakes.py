@@ -1,4 +1,4 @@
-"""Kinds of mistakes; each gives the words of a wrong sentence, or None where it can not be made.
+"""Kinds of mistakes; each gives the words of a wrong sentence, or None if it cannot be made.
 
 Care is taken that the result is wrong under every reading: `the fish swim` is right, and so is
 `she read` for `she reads`.
@@ -66,7 +66,7 @@ def _noun_numbers() -> dict[str, str]:
 
 @cache
 def _wrong_forms() -> dict[str, dict[str, str]]:
-    """By tag: a verb form that an auxiliary asks for -> one that it can not have."""
+    """By tag: a verb form that an auxiliary asks for -> one that it cannot have."""
     sections = lexicon().sections.values()
     adjectives = {
         a.word for section in sections for line in section.adjectives.values() for a in line
@@ -82,7 +82,7 @@ def _wrong_forms() -> dict[str, dict[str, str]]:
 
 @cache
 def _genders() -> dict[str, str]:
-    """Words that tell the gender of whom they mean."""
+    """Words that show the gender of the person they refer to."""
     genders: dict[str, str] = {noun.singular: noun.gender for noun in _nouns() if noun.gender}
     genders |= dict.fromkeys(lexicon().lists["names male"], "m")
     genders |= dict.fromkeys(lexicon().lists["names female"], "f")

@@ -1,8 +1,8 @@
-"""Paraphrase by voice: do two sentences tell the same event?
+"""Paraphrase by voice: do two sentences describe the same event?
 
 The second sentence has the words of the first in another arrangement, whatever the label: the other
 voice, the other order of objects, a setting moved to the front. Where the answer is no, two phrases
-or their adjectives have changed places besides. So the words alone say nothing; only order does.
+or their adjectives are also exchanged. So only the word order determines the label.
 """
 
 from tupe_jax.data.builtin.lexicon import Noun
@@ -18,7 +18,7 @@ _ACTORS: Urn[str] = Urn([("person", 5), ("beast", 1)])
 
 
 def example(draw: Draw, label: int) -> Example | None:
-    """One pair with the label, or None when this draw leads nowhere."""
+    """One pair with the label, or None if the draw fails."""
     phrases = scene(draw)
     clause = _event(draw, phrases, _ACTORS.draw(draw))
     if clause is None:

@@ -29,7 +29,7 @@ _SHAPES = Urn([("one", 45), ("and", 15), ("but", 20), ("although", 20)])
 
 
 def example(draw: Draw, label: int) -> Example | None:
-    """One sentence with the label, or None when this draw leads nowhere."""
+    """One sentence with the label, or None if the draw fails."""
     phrases = scene(draw)
     polarity = 1 if label else -1
     shape = _SHAPES.draw(draw)
@@ -114,7 +114,7 @@ def _polar_adjectives(topic: Topic, kind: str, polarity: int) -> Urn[Adjective]:
 
 @cache
 def _polar_verbs(topic: Topic, polarity: int) -> Urn[Verb]:
-    """Verbs that tell what the agent thinks of the patient."""
+    """Verbs that express what the agent thinks of the patient."""
     suited = [
         verb
         for verb in topic.verbs("transitive", "person").items

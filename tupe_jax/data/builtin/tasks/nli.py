@@ -1,7 +1,8 @@
-"""Three-way inference: what does the premise say about the hypothesis?
+"""NLI: does the premise entail the hypothesis, contradict it, or neither?
 
 Each family draws the hypothesis first, without looking at the label, and then a premise that makes
-the label true. So the hypothesis alone tells nothing about the label; labels are right by logic.
+the label true. So the hypothesis alone gives no information about the label, and labels are
+logically correct.
 """
 
 from collections.abc import Callable
@@ -29,13 +30,13 @@ class Pair(NamedTuple):
 
 
 def example(draw: Draw, label: int) -> Example | None:
-    """One example with the label, or None when this draw leads nowhere."""
+    """One example with the label, or None if the draw fails."""
     found = pair(draw, label)
     return None if found is None else Example(say(found.premise), say(found.hypothesis), label)
 
 
 def pair(draw: Draw, label: int) -> Pair | None:
-    """What an example says, before it has words."""
+    """The content of an example, before it has words."""
     family = _FAMILIES.draw(draw)
     for _ in range(_DRAWS_PER_FAMILY):  # or families that fail often would be rare
         found = family(draw, label)
@@ -56,7 +57,7 @@ class _Detail(NamedTuple):
 
 
 def _chain(draw: Draw, detail: _Detail) -> tuple[_Detail, _Detail, _Detail] | None:
-    """Three versions, each of which follows from the one before."""
+    """Three versions, each of which follows from the previous one."""
     versions = [detail]
     for _ in range(2):
         weaker = _weaker(draw, versions[-1])

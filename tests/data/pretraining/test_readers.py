@@ -1,4 +1,4 @@
-"""The prepared reader: a batch is a function of (seed, step), for any number of processes."""
+"""Prepared data: a batch is a function of (seed, step), for any number of processes."""
 
 import json
 import shutil
@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tupe_jax.data.pretraining import prepared_reader
-from tupe_jax.data.pretraining.prepared_reader import PreparedReader, TokenShards
-from tupe_jax.data.pretraining.readers import Share, State
+from tupe_jax.data.pretraining import readers
+from tupe_jax.data.pretraining.readers import HostShard, PreparedReader, State, TokenShards
 from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
-    Index,
+    PreparedIndex,
     Split,
     read_index,
-    shard_file,
+    shard_file_name,
     write_index,
     write_shard,
 )
@@ -30,12 +29,16 @@ from tupe_jax.utils.errors import RetryError, UserError
 
 MakeFolder = Callable[..., Path]
 
-ROWS, LENGTH, BATCH = 23, 4, 8  # 23 rows in batches of 8: every third batch straddles two epochs.
+SEQUENCES, LENGTH, BATCH = (
+    23,
+    4,
+    8,
+)  # 23 sequences in batches of 8: every third batch straddles two epochs.
 
 
 @pytest.fixture(scope="module")
 def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
-    """Return a function that writes a folder whose row n holds n * length, n * length + 1, ..."""
+    """Return a function that writes a folder. Sequence n is n * length, n * length + 1, ..."""
 
     def make(
         rows: int = 23, length: int = 4, shards: int = 3, sha256: str = "ab" * 32, **more: Any
@@ -43,11 +46,11 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
         folder = tmp_path_factory.mktemp("prepared")
         parts = np.array_split(np.arange(rows * length).reshape(rows, length), shards)
         written = tuple(
-            write_shard(folder / shard_file("train", number, shards), part, "uint16")
+            write_shard(folder / shard_file_name("train", number, shards), part, "uint16")
             for number, part in enumerate(parts)
         )
         split = Split(shards=written, rows=rows, tokens=rows * length, documents=1)
-        write_index(folder, Index("toy", sha256, 1024, length, 0, {"train": split}, **more))
+        write_index(folder, PreparedIndex("toy", sha256, 1024, length, 0, {"train": split}, **more))
         return folder
 
     return make
@@ -55,16 +58,16 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
 
 @pytest.fixture(scope="module")
 def folder(make_folder: MakeFolder) -> Path:
-    return make_folder(ROWS, LENGTH)
+    return make_folder(SEQUENCES, LENGTH)
 
 
-def reader_of(folder: Path, share: Share = Share(), **changes: Any) -> PreparedReader:  # noqa: B008
+def reader_of(folder: Path, host_shard: HostShard = HostShard(), **changes: Any) -> PreparedReader:  # noqa: B008
     settings = {"split": "train", "batch_size": BATCH, "seed": 5} | changes
     sha256 = read_index(folder).vocabulary_sha256 if (folder / "index.json").exists() else ""
-    return PreparedReader(folder, share=share, **{"vocabulary_sha256": sha256} | settings)
+    return PreparedReader(folder, host_shard=host_shard, **{"vocabulary_sha256": sha256} | settings)
 
 
-def test_rows_of_another_vocabulary_are_refused(folder: Path) -> None:
+def test_sequences_of_another_tokenizer_are_refused(folder: Path) -> None:
     with pytest.raises(UserError, match=r"abababababab.*cdcdcdcdcdcd"):
         reader_of(folder, vocabulary_sha256="cd" * 32)
 
@@ -77,7 +80,7 @@ def take_from_all(readers: list[PreparedReader]) -> NDArray[np.int32]:
     return np.concatenate([reader.next()["tokens"] for reader in readers])
 
 
-def row_numbers(tokens: NDArray[np.int32]) -> list[int]:
+def numbers_of(tokens: NDArray[np.int32]) -> list[int]:
     return (tokens[:, 0] // LENGTH).tolist()
 
 
@@ -87,22 +90,22 @@ def test_a_batch_is_ready_for_the_device(folder: Path) -> None:
     assert tokens.flags["C_CONTIGUOUS"]
 
 
-def test_rows_arrive_as_they_were_written(folder: Path) -> None:
+def test_sequences_are_read_as_written(folder: Path) -> None:
     tokens = take(reader_of(folder), 3)
     assert (tokens == tokens[:, :1] + np.arange(LENGTH)).all()
 
 
-def test_every_row_comes_once_per_epoch_and_epochs_differ_in_order(folder: Path) -> None:
-    numbers = row_numbers(take(reader_of(folder), ROWS))  # BATCH epochs
-    epochs = [numbers[start : start + ROWS] for start in range(0, len(numbers), ROWS)]
-    assert all(sorted(epoch) == list(range(ROWS)) for epoch in epochs)
+def test_every_sequence_comes_once_per_epoch_and_epochs_differ_in_order(folder: Path) -> None:
+    numbers = numbers_of(take(reader_of(folder), SEQUENCES))  # BATCH epochs
+    epochs = [numbers[start : start + SEQUENCES] for start in range(0, len(numbers), SEQUENCES)]
+    assert all(sorted(epoch) == list(range(SEQUENCES)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == BATCH
 
 
-def test_the_next_seed_is_another_stream_not_the_same_one_an_epoch_later(folder: Path) -> None:
-    first, second = (row_numbers(take(reader_of(folder, seed=seed), ROWS)) for seed in (0, 1))
-    assert second[:ROWS] != first[:ROWS]
-    assert second[:ROWS] != first[ROWS : 2 * ROWS]
+def test_the_next_seed_is_not_the_same_stream_an_epoch_later(folder: Path) -> None:
+    first, second = (numbers_of(take(reader_of(folder, seed=seed), SEQUENCES)) for seed in (0, 1))
+    assert second[:SEQUENCES] != first[:SEQUENCES]
+    assert second[:SEQUENCES] != first[SEQUENCES : 2 * SEQUENCES]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +121,7 @@ def test_restoring_at_any_step_gives_the_same_batches(
     folder: Path, uninterrupted: list[tuple[State, NDArray[np.int32]]], step: int
 ) -> None:
     reader = reader_of(folder)
-    reader.next()  # It has begun to read ahead; all that must be forgotten.
+    reader.next()  # It has begun to prefetch, which must be undone.
     reader.restore(uninterrupted[step][0])
     for state, tokens in uninterrupted[step : step + 5]:
         assert reader.state() == state
@@ -131,26 +134,26 @@ def test_a_run_continues_on_another_number_of_processes(
     folder: Path, before: int, after: int
 ) -> None:
     alone = reader_of(folder)
-    first = [reader_of(folder, Share((process,), before)) for process in range(before)]
+    first = [reader_of(folder, HostShard((process,), before)) for process in range(before)]
     for _ in range(4):
         assert (take_from_all(first) == alone.next()["tokens"]).all()
     states = [reader.state() for reader in first]
     assert all(state == states[0] for state in states)
-    second = [reader_of(folder, Share((process,), after)) for process in range(after)]
+    second = [reader_of(folder, HostShard((process,), after)) for process in range(after)]
     for reader in second:
         reader.restore(states[0])
     for _ in range(4):
         assert (take_from_all(second) == alone.next()["tokens"]).all()
 
 
-def test_the_rows_of_a_process_need_not_lie_together(folder: Path) -> None:
+def test_a_host_shard_need_not_be_contiguous(folder: Path) -> None:
     alone = reader_of(folder)
-    shares = [Share((0, 2), 4), Share((1, 3), 4)]
-    pair = [reader_of(folder, share) for share in shares]
+    host_shards = [HostShard((0, 2), 4), HostShard((1, 3), 4)]
+    pair = [reader_of(folder, host_shard) for host_shard in host_shards]
     for _ in range(4):  # past the end of an epoch
         batch = alone.next()["tokens"]
-        for share, reader in zip(shares, pair, strict=True):
-            assert (reader.next()["tokens"] == batch[share.rows(BATCH)]).all()
+        for host_shard, reader in zip(host_shards, pair, strict=True):
+            assert (reader.next()["tokens"] == batch[host_shard.indices(BATCH)]).all()
 
 
 @pytest.mark.parametrize("step", [10, 1_000_000])
@@ -169,13 +172,13 @@ def test_resuming_reads_only_the_batches_it_serves(
     reader.restore({**reader.state(), "step": step})
     reader.next()
     assert reader.state()["step"] == step + 1
-    ahead = prepared_reader.PREFETCH.prefetch_buffer_size
+    ahead = readers.PREFETCH.prefetch_buffer_size
     assert len(read) <= (1 + ahead) * BATCH
 
 
 def test_a_batch_may_be_larger_than_an_epoch(folder: Path) -> None:
-    numbers = row_numbers(take(reader_of(folder, batch_size=2 * ROWS), 1))
-    assert sorted(numbers) == sorted(2 * list(range(ROWS)))
+    numbers = numbers_of(take(reader_of(folder, batch_size=2 * SEQUENCES), 1))
+    assert sorted(numbers) == sorted(2 * list(range(SEQUENCES)))
 
 
 def test_a_copied_folder_continues_the_run(folder: Path, tmp_path: Path) -> None:
@@ -219,7 +222,7 @@ def test_the_state_of_another_folder_is_refused(
         reader_of(make_folder(**change)).restore(state)
 
 
-def test_a_state_names_what_it_did_before_there_were_packings(folder: Path) -> None:
+def test_a_state_has_the_keys_of_older_versions(folder: Path) -> None:
     """Checkpoints of older versions resume."""
     assert set(reader_of(folder).state()) == {
         "reader",
@@ -235,13 +238,13 @@ def test_a_state_names_what_it_did_before_there_were_packings(folder: Path) -> N
     }
 
 
-def test_a_batch_that_cannot_be_shared_names_both_numbers(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"batch of 8 rows .* 3 parts"):
-        reader_of(folder, Share((0,), 3))
-    with pytest.raises(UserError, match="no part 2 among 2"):
-        Share((0, 2), 2)
+def test_a_batch_that_cannot_be_split_names_both_numbers(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"batch of 8 sequences .* 3 parts"):
+        reader_of(folder, HostShard((0,), 3))
+    with pytest.raises(UserError, match="part 2 of a batch"):
+        HostShard((0, 2), 2)
     with pytest.raises(UserError, match="ascending"):
-        Share((1, 0), 2)
+        HostShard((1, 0), 2)
 
 
 def test_an_unknown_split_is_named_with_the_known_ones(folder: Path) -> None:
@@ -259,38 +262,38 @@ def test_damage_inside_a_shard_names_the_shard(make_folder: MakeFolder) -> None:
         take(reader_of(folder, batch_size=500), 4)
 
 
-def test_a_disk_that_fails_is_no_broken_shard(folder: Path, monkeypatch: Any) -> None:
+def test_a_failing_disk_is_not_a_broken_shard(folder: Path, monkeypatch: Any) -> None:
     reader = reader_of(folder)
 
     def read(reader: Any, positions: Any) -> Any:
         raise RuntimeError("pread() failed: Input/output error; reading train-00000")
 
-    monkeypatch.setattr(prepared_reader.ArrayRecordReader, "read", read)
+    monkeypatch.setattr(readers.ArrayRecordReader, "read", read)
     with pytest.raises(RetryError, match=r"cannot read .*/train-0.*Input/output error"):
         take(reader, 1)
 
 
-def test_some_rows_are_of_all_shards(folder: Path) -> None:
+def test_spread_covers_all_shards(folder: Path) -> None:
     index = read_index(folder)
     split = index.splits["train"]
-    rows = TokenShards(folder, split.shards, index.length, index.dtype)
-    assert rows.spread(10**6).tolist() == list(range(split.rows))
-    assert rows.spread(3).tolist() == [0, split.rows // 3, 2 * split.rows // 3]
+    shards = TokenShards(folder, split.shards, index.length, index.dtype)
+    assert shards.spread(10**6).tolist() == list(range(split.rows))
+    assert shards.spread(3).tolist() == [0, split.rows // 3, 2 * split.rows // 3]
     assert TokenShards(folder, (), index.length, index.dtype).spread(3).tolist() == []
 
 
-def test_an_index_that_counts_too_many_rows_names_the_shard(make_folder: MakeFolder) -> None:
+def test_an_index_that_counts_too_many_sequences_names_the_shard(make_folder: MakeFolder) -> None:
     path = make_folder() / INDEX_FILE
     content = json.loads(path.read_text())
     content["splits"]["train"]["shards"][2]["rows"] += 1
     content["splits"]["train"]["rows"] += 1
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"train-00002.*7 rows, the index says 8"):
+    with pytest.raises(UserError, match=r"train-00002.*7 sequences, but the index lists 8"):
         take(reader_of(path.parent), 3)
 
 
-def test_reading_prepared_rows_needs_no_tensorflow() -> None:
-    module = "tupe_jax.data.pretraining.prepared_reader"
+def test_reading_prepared_data_needs_no_tensorflow() -> None:
+    module = "tupe_jax.data.pretraining.readers"
     check = f"import sys, {module}; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
@@ -305,8 +308,8 @@ def test_a_shard_that_vanishes_is_named(make_folder: MakeFolder) -> None:
 
 
 def test_the_order_is_the_same_with_every_release_of_grain(folder: Path) -> None:
-    """A run resumed after an upgrade must not see other rows."""
+    """A run resumed after an upgrade must not see other sequences."""
     reader = reader_of(folder)
-    assert row_numbers(take(reader, 1)) == [1, 15, 20, 13, 11, 5, 22, 10]
+    assert numbers_of(take(reader, 1)) == [1, 15, 20, 13, 11, 5, 22, 10]
     reader.restore({**reader.state(), "step": 1_000_000})
-    assert row_numbers(take(reader, 1)) == [20, 14, 2, 12, 3, 10, 0, 11]
+    assert numbers_of(take(reader, 1)) == [20, 14, 2, 12, 3, 10, 0, 11]
