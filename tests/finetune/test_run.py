@@ -142,7 +142,7 @@ def test_settings_that_were_refused_bind_nobody(model_folder, task, tmp_path):
 
 
 def test_a_trial_is_not_asked_for_twice():
-    with pytest.raises(UserError, match="a seed is given twice in 0, 0"):
+    with pytest.raises(UserError, match="seed in 0, 0"):
         trials_of([1e-3], [0, 0])
 
 
@@ -174,18 +174,18 @@ def test_regression_learns_scores(model_folder, tmp_path):
         ({"from_scratch": True}, r"pretrained\.fingerprint was"),
     ],
 )
-def test_a_changed_config_is_refused(change, words, finished, model_folder, task):
+def test_a_changed_config_is_rejected(change, words, finished, model_folder, task):
     with pytest.raises(UserError, match=words):
         tune(model_folder, task, finished[0], config=dataclasses.replace(CONFIG, **change))
 
 
-def test_other_rows_are_refused(finished, model_folder, task):
+def test_other_examples_are_rejected(finished, model_folder, task):
     other = dataclasses.replace(task, train=task.train[:-1])
     with pytest.raises(UserError, match=r"task\.rows was"):
         tune(model_folder, other, finished[0])
 
 
-def test_rows_longer_than_the_models_positions_are_refused(model_folder, task, tmp_path):
+def test_sequences_longer_than_the_models_positions_are_rejected(model_folder, task, tmp_path):
     with pytest.raises(UserError, match=r"length=65 .*max_length=64; .*length to 64"):
         tune(model_folder, task, tmp_path, config=dataclasses.replace(CONFIG, length=65))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What a user can set about fine-tuning; the defaults are the TUPE paper's protocol."""
+"""The settings of fine-tuning; the defaults are the TUPE paper's protocol."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,24 +14,23 @@ def _paper_optimizer() -> OptimizerConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """How a trial is trained; which trials there are is told beside it.
+    """How a trial is trained; learning rates and seeds are given separately.
 
-    `optimizer.peak_learning_rate` is that of a command that names no learning rates: every trial
-    brings its own.
+    `optimizer.peak_learning_rate` is used only if a command names no learning rates.
     """
 
     batch_size: int = 32
     length: int = 512
-    """Longest row in tokens, [CLS] included; longer ones are cut."""
+    """Longest sequence in tokens, including [CLS]; longer ones are truncated."""
     epochs: int = 0
-    """0: as many as the paper's protocol has for the task."""
+    """0: the number of the paper's protocol for the task."""
     evaluations_per_epoch: int = 2
     dropout: float = 0.1
     """Of hidden states and attention weights; negative: as in pre-training."""
     from_scratch: bool = False
-    """The same model with random weights: what pre-training has to beat."""
+    """Start from random weights, as a baseline."""
     at_once: int = 0
-    """Trials in one program; 0: as many as the devices' memory holds."""
+    """Trials in one program; 0: as many as fit into the devices' memory."""
     save_seconds: int = 60
     """A checkpoint is written when the last one is older than this."""
     keep_weights: bool = True
@@ -51,7 +50,7 @@ class FinetuneConfig:
 
 
 def small_models(**settings: Any) -> FinetuneConfig:
-    """The protocol of small models: dropout as in pre-training, no update without effect."""
+    """The protocol of small models: dropout as in pre-training, warm-up that starts above 0."""
     optimizer = replace(_paper_optimizer(), warmup_from_zero=False)
     return FinetuneConfig(dropout=-1.0, optimizer=optimizer, **settings)
 
@@ -61,15 +60,15 @@ class GlueConfig:
     """The protocol: every task with every learning rate and every seed."""
 
     tasks: tuple[str, ...] = ("mnli", "qnli", "qqp", "sst2", "cola", "mrpc", "rte", "stsb")
-    """The paper's, in the order of its table."""
+    """The paper's tasks, in the order of its table."""
     learning_rates: tuple[float, ...] = (2e-5, 3e-5, 4e-5, 5e-5)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(keep_weights=False))
-    """Without weights: of 160 trials of the base model they would be 70 GB."""
+    """Without weights: those of 160 trials of the base model take 70 GB."""
 
     def __post_init__(self) -> None:
         check_fields(self, "glue")
         for name in ("tasks", "learning_rates", "seeds"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise UserError(f"glue.{name}={values} must name at least one, and none twice")
+                raise UserError(f"glue.{name}={values} must name at least one, without duplicates")

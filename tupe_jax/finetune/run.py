@@ -73,7 +73,7 @@ def finetune(
     workdir: Path,
     stop: Stop,
 ) -> list[TrialResult] | None:
-    """Train what is not finished of the trials of one task; None: stopped on request, saved."""
+    """Train the unfinished trials of one task; None: stopped on request, checkpoint saved."""
     # ------------------------------------------------------------------ model, data
     model = finetuned_model_config(config, pretrained.config)
     classifier = Classifier(model, task.name, task.outputs, task.is_regression)
@@ -98,7 +98,7 @@ def finetune(
         batch_size=config.batch_size,
         rows_per_epoch=len(data.train),
     )
-    # Not before: settings that were refused bind nobody.
+    # Not earlier: rejected settings must not be written to the work directory.
     workdir.mkdir(parents=True, exist_ok=True)
     check_begun_with(workdir, begun_with, FREE)
     devices = jax.local_devices()
@@ -108,7 +108,7 @@ def finetune(
         return make_programs(classifier, optimizer, mesh_for(count, devices))
 
     def compile_one() -> jax.stages.Compiled:
-        """The step of a single trial, with the longest rows."""
+        """The training step of a single trial with the longest sequences."""
         programs = programs_for(1)
         choices = programs.choices(trials[:1])
         batch = TrainBatches(data.train, [0], config.batch_size, data.buckets[-1:])(0)
@@ -151,16 +151,16 @@ def _encode(
     limits = [encoding.longest for encoding in encodings(model).values() if encoding.longest]
     if config.length > min(limits, default=config.length):
         raise UserError(
-            f"rows of finetune.length={config.length} tokens are more than the model's "
-            f"position.max_length={min(limits)}; set the config's length to {min(limits)}"
+            f"finetune.length={config.length} is longer than the model's position.max_length="
+            f"{min(limits)}; set the config's length to {min(limits)}"
         )
 
-    def rows(examples: Sequence[Example]) -> EncodedSplit:
+    def encoded(examples: Sequence[Example]) -> EncodedSplit:
         return encode_split(examples, pretrained.vocabulary, config.length, task.score_scale)
 
-    train = rows(task.train)
-    dev = {split: rows(examples) for split, examples in task.dev.items()}
-    test = {split: rows(examples) for split, examples in task.test.items()}
+    train = encoded(task.train)
+    dev = {split: encoded(examples) for split, examples in task.dev.items()}
+    test = {split: encoded(examples) for split, examples in task.test.items()}
     longest = max(split.longest for split in (train, *dev.values(), *test.values()))
     return EncodedTask(task, train, dev, test, bucket_lengths(model, config.length, longest))
 
@@ -174,7 +174,7 @@ def _finish(
     number: int,
     workdir: Path,
 ) -> None:
-    """Write the folder of one trial of a group, its result last."""
+    """Write the folder of one trial of a group; its result comes last."""
     result = outcome.results[number]
     folder = workdir / result.trial.name
     for split, predictions_TxN in outcome.predictions.items():
@@ -194,7 +194,7 @@ def _finish(
             config=classifier.config,
             classification_heads={classifier.head: classifier.num_outputs},
             params={**_parts(word_head, WORD_HEAD), **best},
-            heads={task.name: _facts(config, task, result, pretrained.name)},
+            heads={task.name: _head_metadata(config, task, result, pretrained.name)},
         )
         if config.from_scratch:
             tuned = replace(tuned, step=None, length=None, run={}, origin="")
@@ -202,7 +202,7 @@ def _finish(
     write_result(result, workdir)
 
 
-def _facts(
+def _head_metadata(
     config: FinetuneConfig, task: FinetuneTask, result: TrialResult, checkpoint: str
 ) -> HeadFacts:
     command = finetuning_command(config, task, result.trial, checkpoint)
@@ -222,26 +222,29 @@ def _facts(
 def _announcement(
     data: EncodedTask, schedule: Schedule, groups: Sequence[Group], pretrained: Pretrained
 ) -> str:
-    """What is going to happen."""
+    """A summary of the work ahead."""
     sizes = ", ".join(str(len(group.trials)) for group in groups)
     text = (
-        f"{data.task.name}: {len(data.train):,} rows of up to {data.train.longest} tokens, "
+        f"{data.task.name}: {len(data.train):,} examples of up to {data.train.longest} tokens, "
         f"{schedule.epochs} epochs of {schedule.steps_per_epoch:,} steps; trials at once: {sizes}"
     )
     if pretrained.length is not None and data.train.longest > pretrained.length:
-        text += f"; places beyond {pretrained.length} are new to the model"
+        text += f"; the model was not pre-trained on positions beyond {pretrained.length}"
     return text
 
 
 def _parts(arrays: Mapping[flat.Path, flat.Array], *names: str) -> dict[flat.Path, flat.Array]:
-    """The arrays of some parts of the model."""
+    """The arrays of some modules of the model."""
     return {path: array for path, array in arrays.items() if path[0] in names}
 
 
 def finetuning_command(
     config: FinetuneConfig, task: FinetuneTask, trial: Trial, checkpoint: str
 ) -> str | None:
-    """The `tupe finetune` with the fewest settings; None if the task is not one of a command's."""
+    """The shortest `tupe finetune` command that repeats a trial, for the model card.
+
+    None if the task was not opened by a command.
+    """
     if not task.arguments:
         return None
     return shlex.join(

@@ -100,8 +100,8 @@ def class_predictor(model: MaskedLM, encoder: Encoder, head: str, length: int) -
         rows = encode_split(examples, encoder, length)
         buckets = bucket_lengths(model.config, length, rows.longest)
         answers_N = np.empty(len(rows), np.int64)
-        for places_B, tokens_BxS in evaluation_batches(rows, _BATCH_SIZE, buckets):
-            answers_N[places_B] = _class_B(graph, state, head, tokens_BxS)
+        for indices_B, tokens_BxS in evaluation_batches(rows, _BATCH_SIZE, buckets):
+            answers_N[indices_B] = _class_B(graph, state, head, tokens_BxS)
         return answers_N
 
     return predict

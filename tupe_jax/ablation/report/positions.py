@@ -54,8 +54,9 @@ def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
         [
             how_to_read(
                 "One seed of each variant. Each tile is a head, each row of tiles a layer: how "
-                f"much each of {finished.config.measure.length} positions (down) attends to each other "
-                "one (across) when all words are the same, relative to uniform attention. Values "
+                f"much each of {finished.config.measure.length} positions (down) attends to each "
+                "other one (across) when all words are the same, relative to uniform attention. "
+                "Values "
                 "below the scale have its darkest colour. A bright diagonal is attention to the "
                 "word itself and its neighbours. The kinds of heads are those of the TUPE paper, "
                 "assigned by a fixed rule."

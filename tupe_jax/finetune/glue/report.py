@@ -19,7 +19,7 @@ AVERAGES: Mapping[str, Sequence[GlueColumn]] = {
 
 @dataclass(frozen=True)
 class Average:
-    """A mean over those of some columns that are there."""
+    """A mean over the columns that have a number."""
 
     value: float
     over: int
@@ -28,7 +28,7 @@ class Average:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: percent, for the columns that have a number."""
+    """A row of the table: percentages of the columns that have a number."""
 
     model: str
     steps: str
@@ -46,7 +46,7 @@ PUBLISHED_ROWS = [Row(row.model, row.steps, row.by_column) for row in PAPER_ROWS
 
 @dataclass(frozen=True)
 class Report:
-    """The protocol applied to the best evaluation of each trial, and to the last, by task."""
+    """The scores of all tasks, by the best and by the last evaluation of each trial."""
 
     model: str
     steps: str
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def paper_columns(self) -> tuple[GlueColumn, ...]:
-        """All of the paper's, if any of its tasks is to be there."""
+        """All columns of the paper, if the protocol has any of its tasks."""
         return PAPER_COLUMNS if _IN_PAPER & self.best.keys() else ()
 
     @property
@@ -64,7 +64,7 @@ class Report:
 
     @property
     def unfinished(self) -> list[str]:
-        """Tasks with trials still to come."""
+        """Tasks with unfinished trials."""
         return [task for task, score in self.best.items() if score.finished < score.planned]
 
     def reported(self, column: GlueColumn) -> RateScore | None:
@@ -88,7 +88,7 @@ class Report:
 def make_report(
     model: str, step: int | None, results: Mapping[str, Sequence[TrialResult]], planned: int
 ) -> Report:
-    """`planned` is how many trials each task should have."""
+    """Summarize all results; `planned` is the number of trials of each task."""
 
     def scores(moment: Moment) -> dict[str, TaskSummary]:
         return {
@@ -109,7 +109,7 @@ UNFINISHED = "*"
 
 
 def markdown(report: Report) -> str:
-    """The table, and below it what one must know to read it."""
+    """The table, followed by notes on how to read it."""
     paper, others = report.paper_columns, report.other_columns
     averages = list(AVERAGES) if paper else []
 
@@ -156,7 +156,7 @@ def markdown(report: Report) -> str:
 
 
 def csv_table(report: Report) -> str:
-    """One line for each model; published ones, then this one's best and last evaluations."""
+    """One row per model: the published ones, then this model's best and last evaluations."""
     columns = (*report.paper_columns, *report.other_columns)
     titles = [column.title for column in columns]
     out = io.StringIO()
@@ -178,7 +178,7 @@ def csv_table(report: Report) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Every score that went into the table, as fractions."""
+    """Every score behind the table, as fractions."""
     return {
         "model": report.model,
         "steps": report.steps,
@@ -209,7 +209,7 @@ def _task_json(score: TaskSummary) -> dict[str, Any]:
 
 
 def _by_task(columns: Sequence[GlueColumn], text: Callable[[GlueColumn], str]) -> list[str]:
-    """One cell for each task: MNLI's two numbers share theirs."""
+    """One cell for each task; MNLI's two numbers share a cell."""
     cells: dict[str, list[str]] = {}
     for column in columns:
         cells.setdefault(column.task, []).append(text(column))
@@ -237,9 +237,9 @@ def _two_digits(number: float | None) -> str:
 
 def _notes(report: Report) -> list[str]:
     notes = [
-        "Percent on dev: accuracy; for CoLA Matthews correlation, for STS Pearson's. For each "
-        "learning rate the median over seeds of the best evaluations; the rate whose median is "
-        "highest. An average says over how many numbers it is if any is missing."
+        "Percent on dev: accuracy, for CoLA Matthews correlation, for STS Pearson correlation. "
+        "Each number is the median over seeds of the best evaluations, for the learning rate with "
+        "the highest median. An average over fewer columns shows their number."
     ]
     if report.unfinished:
         left = [
@@ -247,5 +247,5 @@ def _notes(report: Report) -> list[str]:
             for task, score in report.best.items()
             if task in report.unfinished
         ]
-        notes.append(f"{UNFINISHED} Trials still to come: {', '.join(left)}.")
+        notes.append(f"{UNFINISHED} Unfinished trials: {', '.join(left)}.")
     return notes
