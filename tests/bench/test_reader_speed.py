@@ -1,4 +1,4 @@
-"""`tupe bench reader` measures what it says, on a given folder or on one of its own."""
+"""`tupe bench reader`, on a given folder or on random data."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_one_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_given_folder_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reader_speed.write_random_rows(tmp_path, rows=64, length=16)
+    reader_speed.write_random_data(tmp_path, rows=64, length=16)
     assert read_index(tmp_path).splits["train"].rows == 64
     assert cli.main(["bench", "reader", f"--data={tmp_path}", "--batch-size=4"]) == 0
     assert capsys.readouterr().out.startswith("reader 4 x 16: ")

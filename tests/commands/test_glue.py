@@ -1,4 +1,4 @@
-"""`tupe glue`, from files to table: killed, divided, collected, it is the same table."""
+"""`tupe glue`, from files to table: killed, sharded or merged, the table is the same."""
 
 import csv
 import json
@@ -148,6 +148,6 @@ def test_what_is_wrong_is_one_line_before_any_training(arguments, tmp_path, capf
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_no_model_is_told(tmp_path, capsys):
+def test_a_missing_model_is_reported(tmp_path, capsys):
     assert cli.main(["glue", f"--workdir={tmp_path}"]) == cli.USER_ERROR_EXIT_CODE
     assert "--checkpoint=DIR" in capsys.readouterr().err

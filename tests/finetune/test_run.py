@@ -1,4 +1,4 @@
-"""A fine-tuning from rows to folder: what it leaves behind, stopping anywhere, refusing."""
+"""Fine-tuning from examples to the work directory: its files, stopping anywhere, rejections."""
 
 import dataclasses
 import json
@@ -85,7 +85,7 @@ def test_the_kept_model_is_that_of_the_best_evaluation(finished, task):
         assert said == [line.split("\t")[1] for line in lines.splitlines()[1:]]
 
 
-def test_the_kept_model_knows_what_it_was_trained_for(finished, task):
+def test_the_kept_model_has_the_metadata_of_its_task(finished, task):
     workdir, results = finished
     for result in results:
         facts = load_pretrained(workdir / result.trial.name).heads[task.name]
@@ -110,7 +110,7 @@ def test_stopping_anywhere_changes_nothing(looks, finished, model_folder, task, 
     assert contents(tmp_path) == contents(finished[0])
 
 
-def test_a_group_goes_on_together_and_gives_what_its_trials_give_alone(
+def test_a_resumed_group_gives_the_results_of_its_trials_alone(
     finished, model_folder, task, tmp_path
 ):
     together = dataclasses.replace(CONFIG, at_once=2, keep_weights=False)
@@ -134,14 +134,14 @@ def test_a_group_that_was_killed_after_its_last_result_leaves_no_checkpoints(tmp
     assert not group.folder.exists()
 
 
-def test_settings_that_were_refused_bind_nobody(model_folder, task, tmp_path):
+def test_rejected_settings_are_not_written(model_folder, task, tmp_path):
     wrong = dataclasses.replace(CONFIG, optimizer=OptimizerConfig(warmup="soon"))
     with pytest.raises(UserError, match="soon"):
         tune(model_folder, task, tmp_path, [ONE], config=wrong)
     assert not (tmp_path / "config.json").exists()
 
 
-def test_a_trial_is_not_asked_for_twice():
+def test_duplicate_trials_are_rejected():
     with pytest.raises(UserError, match="seed in 0, 0"):
         trials_of([1e-3], [0, 0])
 
@@ -221,7 +221,7 @@ def test_results_with_nan_are_valid_json_and_come_back(task, tmp_path, finished)
     assert np.isnan(read_result(ONE, tmp_path).best.scores["dev"]["pearson"])
 
 
-def test_a_damaged_result_is_told(tmp_path):
+def test_a_damaged_result_is_reported(tmp_path):
     (tmp_path / ONE.name).mkdir()
     (tmp_path / ONE.name / "result.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):

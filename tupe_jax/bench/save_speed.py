@@ -1,4 +1,4 @@
-"""What an asynchronous save costs: steps with a save beside them, against steps without."""
+"""The cost of an asynchronous save: training steps with and without a concurrent save."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from tupe_jax.bench.model_speed import random_words
+from tupe_jax.bench.model_speed import random_tokens
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
@@ -18,12 +18,12 @@ from tupe_jax.training.train_state import TrainState, plan_state
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0
-"""Long enough for a save to end within the steps that are timed."""
+"""Long enough for a save to finish during the timed steps."""
 
 
 @dataclass(frozen=True)
 class SaveSpeed:
-    """Seconds of a step alone; and, per save, what it blocks and what it costs in all."""
+    """Seconds of a step without a save; for each save, its blocking time and its total cost."""
 
     step_seconds: float
     blocked_seconds: tuple[float, ...]
@@ -32,18 +32,18 @@ class SaveSpeed:
 
     @property
     def share(self) -> float:
-        """The cost of a save over the time of the steps between two of them."""
+        """The cost of a save, relative to the time between two saves."""
         return statistics.median(self.extra_seconds) / (self.every * self.step_seconds)
 
 
 def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
-    """Train on random tokens; save now and then."""
+    """Train on random tokens with saves in between."""
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
     plan = plan_state(config, mesh)
     mask = masking(config, [True] * config.model.vocab_size)
     train_step = lower_train_step(config, plan, mesh, mask, schedule).compile()
-    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    tokens_BxS = jax.device_put(random_tokens(config), batch_sharding(mesh))
 
     def steps(state: TrainState, count: int) -> tuple[TrainState, float]:
         began = time.perf_counter()
@@ -60,7 +60,7 @@ def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
         return time.perf_counter() - began
 
     state, _ = steps(plan.create(), 3)
-    save(state, 0)  # compiles what a save computes
+    save(state, 0)  # compiles the computations of a save
     checkpoints.wait()
     state, seconds = steps(state, 3)
     count = max(3, math.ceil(WINDOW_SECONDS / (seconds / 3)))

@@ -14,18 +14,18 @@ REPEATS = 5
 SECONDS_PER_REPEAT = 1.0
 
 Work = Callable[[int], None]
-"""Does the same thing so many times, and returns when all of it is done."""
+"""Repeats the work `count` times and returns when all of it is done."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast one thing of a shape went, one number per repeat."""
+    """The speed of one workload of a shape, one number per repeat."""
 
     what: str
     shape: tuple[int, ...]
     tokens_per_second: tuple[float, ...]
     flops_per_token: float | None = None
-    """Counted from the model; None where nothing is computed."""
+    """Counted from the model; None if the workload computes nothing."""
     matmul_peak: float | None = None
     """FLOP/s of large matrix products on the same devices."""
 
@@ -71,9 +71,9 @@ class Speed:
 def seconds_in_turns(
     works: Mapping[str, Work], *, repeats: int = REPEATS
 ) -> dict[str, tuple[float, ...]]:
-    """Seconds of each work, done once, per repeat.
+    """Seconds of each workload, per repeat.
 
-    They take turns, so that whatever else the machine does disturbs them alike.
+    The workloads are interleaved, so that other load on the machine affects all of them equally.
     """
     counts = {name: _warm_up(work) for name, work in works.items()}
     seconds: dict[str, list[float]] = {name: [] for name in works}
@@ -84,7 +84,7 @@ def seconds_in_turns(
 
 
 def _warm_up(work: Work) -> int:
-    """Do it until it runs at speed; how often it fits into a repeat."""
+    """Compile and warm up; return how often the work fits into a repeat."""
     work(1)  # compiles
     return max(1, math.ceil(SECONDS_PER_REPEAT / max(_timed(work, 1), 1e-9)))
 
@@ -96,17 +96,17 @@ def _timed(work: Work, count: int) -> float:
 
 
 def _short(number: float) -> str:
-    """1234567 as "1.23 M", so that a unit can follow."""
+    """1234567 as "1.23 M", to be followed by a unit."""
     steps = min(int(math.log10(max(number, 1)) // 3), len("kMGTP"))
     return f"{number / 1000**steps:.3g} {'kMGTP'[steps - 1] if steps else ''}"
 
 
 MATMUL_SIZES = {"cpu": 2048}
-"""Edge of the square matrices; elsewhere 8192, which keeps an accelerator busy."""
+"""Size of the square matrices by platform; 8192 otherwise, which saturates an accelerator."""
 
 
 def measured_matmul_peak(dtype: str) -> float:
-    """FLOP/s of square matrix products of this type, the best repeat, on all devices together."""
+    """FLOP/s of square matrix products of this type: the best repeat, summed over all devices."""
     device = jax.devices()[0]
     size = MATMUL_SIZES.get(device.platform, 8192)
     a, b = (
@@ -120,6 +120,6 @@ def measured_matmul_peak(dtype: str) -> float:
         jax.block_until_ready(result)
 
     best = min(seconds_in_turns({"matmul": work})["matmul"])
-    # The devices of a CPU share its cores; those of other platforms are alike and independent.
+    # Devices of a CPU share its cores; those of other platforms are independent.
     devices = 1 if device.platform == "cpu" else jax.device_count()
     return 2 * size**3 / best * devices

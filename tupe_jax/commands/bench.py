@@ -113,12 +113,12 @@ def _shapes(text: str) -> list[tuple[int, int]]:
 
 
 def _reader(arguments: argparse.Namespace) -> Iterator[Result]:
-    from tupe_jax.bench.reader_speed import measure_reader, write_random_rows
+    from tupe_jax.bench.reader_speed import measure_reader, write_random_data
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.data or Path(temporary)
         if not arguments.data:
-            write_random_rows(folder, rows=RANDOM_ROWS, length=RANDOM_LENGTH)
+            write_random_data(folder, rows=RANDOM_ROWS, length=RANDOM_LENGTH)
         speed = measure_reader(folder, arguments.batch_size)
     resume = ", ".join(
         f"{seconds:.3f} s at step {step:,}" for step, seconds in speed.resume_seconds.items()

@@ -1,4 +1,4 @@
-"""The protocol: nothing twice, shards that divide it, work directories that are put together.
+"""The protocol: no trial twice, shards that divide it, work directories that are merged.
 
 The trainer is a stand-in that writes results at once.
 """
@@ -108,7 +108,7 @@ def test_finished_trials_are_never_repeated(tmp_path):
     assert third.opened == []
 
 
-def test_what_is_under_way_goes_on_in_the_same_company(tmp_path):
+def test_an_unfinished_group_resumes_with_the_same_trials(tmp_path):
     """A group of trials that trains in one program is found again by its trials."""
     Trainer(trials_left=2).run(tmp_path)
     asked = []
@@ -194,14 +194,14 @@ def test_shards_of_different_models_do_not_make_a_table(tmp_path):
         read_record(tmp_path)
 
 
-def test_a_damaged_record_is_told(tmp_path):
+def test_a_damaged_record_is_reported(tmp_path):
     Trainer().run(tmp_path)
     (tmp_path / CONFIG_FILE).write_text("{")
     with pytest.raises(UserError, match=r"config\.json is damaged"):
         read_record(tmp_path)
 
 
-def test_what_is_missing_of_all_tasks_is_told_at_once(tmp_path):
+def test_one_error_names_what_all_tasks_miss(tmp_path):
     def open_task(name):
         raise UserError(f"{name} has no file")
 
@@ -209,7 +209,7 @@ def test_what_is_missing_of_all_tasks_is_told_at_once(tmp_path):
         run_protocol(RECORD, tmp_path, WorkShard(), open_task, Trainer().train, Stop())
 
 
-def test_more_trials_may_be_asked_for_but_not_others(tmp_path):
+def test_more_trials_may_be_added_but_no_other_settings(tmp_path):
     Trainer().run(tmp_path)
     more = GlueConfig(tasks=("cola", "mrpc"), learning_rates=(1e-3,), seeds=(0, 7))
     trainer = Trainer()
@@ -227,7 +227,7 @@ def test_more_trials_may_be_asked_for_but_not_others(tmp_path):
         Trainer().run(tmp_path, record=GlueRecord(longer, "mine", 7, 1))
 
 
-def test_settings_with_which_nothing_was_trained_bind_nobody(tmp_path):
+def test_settings_may_change_while_nothing_was_trained(tmp_path):
     trainer = Trainer()
 
     def fail(task, trials, workdir):

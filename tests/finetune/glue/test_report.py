@@ -1,4 +1,4 @@
-"""The table has the paper's rows, ours below them, and says what is missing."""
+"""The table has the paper's rows, ours below them, and lists unfinished trials."""
 
 import csv
 import json
