@@ -106,9 +106,7 @@ def test_the_matrices_are_drawn(analysed):
 
 
 def test_a_model_without_an_nli_head_has_no_probes_and_the_report_says_why(analysed):
-    reason = (
-        "the model is not fine-tuned; probes need a model fine-tuned on mnli or snli or builtin_nli"
-    )
+    reason = "the model is not fine-tuned; probes need fine-tuning on mnli or snli or builtin_nli"
     assert (analysed / "out/report.txt").read_text().endswith(f"\n\nNo probes: {reason}\n")
     assert json.loads((analysed / "out/analysis.json").read_text())["probes"] == reason
 

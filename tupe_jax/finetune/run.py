@@ -40,8 +40,9 @@ from tupe_jax.finetune.vmapped import Programs, make_programs, mesh_for, unit_op
 from tupe_jax.inference.loading import MODEL_FOLDER, Pretrained
 from tupe_jax.inference.model_card import save_model
 from tupe_jax.interop.model_folder import HeadFacts
-from tupe_jax.model import params as flat
 from tupe_jax.model.attention_backend import attention_choice
+from tupe_jax.model.params import Array, arrays_of
+from tupe_jax.model.params import Path as ParamPath
 from tupe_jax.model.positions import encodings
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.run.resume_checks import check_begun_with, flattened
@@ -57,7 +58,7 @@ WITHOUT_EFFECT = (
 )
 """Settings that do not change a trial's numbers."""
 
-FREE = (
+FREE_IN_FINETUNING = (
     *(f"finetune.{name}" for name in WITHOUT_EFFECT),
     "model.layer_loop",
     "model.remat",
@@ -100,7 +101,7 @@ def finetune(
     )
     # Not earlier: rejected settings must not be written to the work directory.
     workdir.mkdir(parents=True, exist_ok=True)
-    check_begun_with(workdir, begun_with, FREE)
+    check_begun_with(workdir, begun_with, FREE_IN_FINETUNING)
     devices = jax.local_devices()
 
     @functools.cache  # groups of one size share their compiled programs
@@ -181,7 +182,7 @@ def _finish(
         write_predictions(folder / PREDICTIONS_FOLDER, task, split, predictions_TxN[number])
     if config.keep_weights and not (folder / MODEL_FOLDER).exists():
         word_head = (
-            flat.arrays_of(classifier.create(result.trial.seed))
+            arrays_of(classifier.create(result.trial.seed))
             if config.from_scratch
             else pretrained.params
         )
@@ -233,7 +234,7 @@ def _announcement(
     return text
 
 
-def _parts(arrays: Mapping[flat.Path, flat.Array], *names: str) -> dict[flat.Path, flat.Array]:
+def _parts(arrays: Mapping[ParamPath, Array], *names: str) -> dict[ParamPath, Array]:
     """The arrays of some modules of the model."""
     return {path: array for path, array in arrays.items() if path[0] in names}
 

@@ -30,7 +30,8 @@ from tupe_jax.finetune.results import (
 )
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.finetune.vmapped import Programs
-from tupe_jax.model import params as flat
+from tupe_jax.model.params import Array
+from tupe_jax.model.params import Path as ParamPath
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.train_state import Params
@@ -88,7 +89,7 @@ def train_group(
     data: EncodedTask,
     schedule: Schedule,
     programs: Programs,
-    pretrained: Mapping[flat.Path, flat.Array],
+    pretrained: Mapping[ParamPath, Array],
     group: Group,
     stop: Stop,
 ) -> GroupResult | None:
@@ -102,7 +103,7 @@ def _train_group(
     data: EncodedTask,
     schedule: Schedule,
     programs: Programs,
-    pretrained: Mapping[flat.Path, flat.Array],
+    pretrained: Mapping[ParamPath, Array],
     group: Group,
     stop: Stop,
     closing: ExitStack,

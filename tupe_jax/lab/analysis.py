@@ -12,7 +12,7 @@ from tupe_jax.data.builtin import documents
 from tupe_jax.data.labelled.blimp_snli import MinimalPair
 from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
-from tupe_jax.lab.head_kinds import Kind, kinds_of
+from tupe_jax.lab.head_kinds import HeadKind, kinds_of
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.lab.nli_probes import NliProbes, nli_head, probe_nli
@@ -45,7 +45,7 @@ class Looks:
     of_mean: Mapping[str, float]
     by_head: Mapping[str, NDArray[np.float64]]
     """Every metric, [L, H]."""
-    kinds: Sequence[Sequence[Kind]]
+    kinds: Sequence[Sequence[HeadKind]]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.lab.metrics import direction
 
-Kind = Literal["global", "local", "broad", "previous", "next"]
-KINDS: tuple[Kind, ...] = ("global", "local", "broad", "previous", "next")
+HeadKind = Literal["global", "local", "broad", "previous", "next"]
+KINDS: tuple[HeadKind, ...] = ("global", "local", "broad", "previous", "next")
 
 ONE_SIDED = 0.5
 FAR, NEAR = 0.8, 0.25
@@ -37,7 +37,7 @@ def reach(matrix: ArrayLike) -> float:
     return float((m_NxN * distance_NxN).sum(-1).mean() / distance_NxN.mean())
 
 
-def kind_of(matrix: ArrayLike) -> Kind:
+def kind_of(matrix: ArrayLike) -> HeadKind:
     """The kind of one head's matrix, rows summing to 1."""
     side = direction(matrix)
     if abs(side) >= ONE_SIDED:
@@ -48,11 +48,11 @@ def kind_of(matrix: ArrayLike) -> Kind:
     return "local" if distance <= NEAR else "broad"
 
 
-def kinds_of(weights_LxHxNxN: NDArray[np.float32]) -> list[list[Kind]]:
+def kinds_of(weights_LxHxNxN: NDArray[np.float32]) -> list[list[HeadKind]]:
     """The kind of every head, by layer."""
     return [[kind_of(head) for head in layer] for layer in weights_LxHxNxN]
 
 
-def count_kinds(kinds: Sequence[Sequence[Kind]]) -> dict[Kind, int]:
+def count_kinds(kinds: Sequence[Sequence[HeadKind]]) -> dict[HeadKind, int]:
     """The number of heads of each kind."""
     return {kind: sum(layer.count(kind) for layer in kinds) for kind in KINDS}

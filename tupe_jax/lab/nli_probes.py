@@ -89,7 +89,7 @@ def nli_head(heads: Mapping[str, int]) -> str:
             )
     tuned = f"fine-tuned on {', '.join(heads)}" if heads else "not fine-tuned"
     tasks = " or ".join(NLI_TASKS)
-    raise UserError(f"the model is {tuned}; probes need a model fine-tuned on {tasks}")
+    raise UserError(f"the model is {tuned}; probes need fine-tuning on {tasks}")
 
 
 def class_predictor(model: MaskedLM, encoder: Encoder, head: str, length: int) -> Predict:

@@ -20,7 +20,7 @@ from tupe_jax.config.loading import PROTOCOL, require_kind
 from tupe_jax.config.validation import from_mapping, one_of
 from tupe_jax.finetune.config import GlueConfig
 from tupe_jax.finetune.results import Trial, TrialResult, read_result, trials_of
-from tupe_jax.finetune.run import FREE
+from tupe_jax.finetune.run import FREE_IN_FINETUNING
 from tupe_jax.finetune.tasks import KNOWN_TASKS, FinetuneTask
 from tupe_jax.run.agreed_stop import Stop
 from tupe_jax.run.resume_checks import (
@@ -38,7 +38,7 @@ FREE_IN_PROTOCOL = (
     "config.seeds",
     "name",
     "step",
-    *(f"config.{setting}" for setting in FREE),
+    *(f"config.{setting}" for setting in FREE_IN_FINETUNING),
 )
 """Settings that may change when a work directory is resumed, such as more trials."""
 
@@ -190,7 +190,7 @@ def _check_alike(task: str, folders: Sequence[Path]) -> None:
     begun_with = [read_settings(file) for file in files]
     for file, settings in zip(files, begun_with, strict=True):
         try:
-            check_unchanged(begun_with[0], settings, FREE)
+            check_unchanged(begun_with[0], settings, FREE_IN_FINETUNING)
         except UserError as error:
             raise UserError(f"{file.parent} does not match {files[0].parent}: {error}") from None
 

@@ -27,7 +27,7 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Row:
+class GlueRow:
     """A row of the table: percentages of the columns that have a number."""
 
     model: str
@@ -41,11 +41,11 @@ class Row:
 
 
 _IN_PAPER = {column.task for column in PAPER_COLUMNS}
-PUBLISHED_ROWS = [Row(row.model, row.steps, row.by_column) for row in PAPER_ROWS]
+PUBLISHED_ROWS = [GlueRow(row.model, row.steps, row.by_column) for row in PAPER_ROWS]
 
 
 @dataclass(frozen=True)
-class Report:
+class GlueReport:
     """The scores of all tasks, by the best and by the last evaluation of each trial."""
 
     model: str
@@ -71,23 +71,23 @@ class Report:
         return _reported(self.best, column)
 
     @property
-    def best_row(self) -> Row:
+    def best_row(self) -> GlueRow:
         return self._row(self.model, self.best)
 
     @property
-    def last_row(self) -> Row:
+    def last_row(self) -> GlueRow:
         return self._row(f"{self.model}, last evaluation", self.last)
 
-    def _row(self, model: str, scores: Mapping[str, TaskSummary]) -> Row:
+    def _row(self, model: str, scores: Mapping[str, TaskSummary]) -> GlueRow:
         columns = (*self.paper_columns, *self.other_columns)
         reported = {column: _reported(scores, column) for column in columns}
         numbers = {column: 100 * score.median for column, score in reported.items() if score}
-        return Row(model, self.steps, numbers)
+        return GlueRow(model, self.steps, numbers)
 
 
 def make_report(
     model: str, step: int | None, results: Mapping[str, Sequence[TrialResult]], planned: int
-) -> Report:
+) -> GlueReport:
     """Summarize all results; `planned` is the number of trials of each task."""
 
     def scores(moment: Moment) -> dict[str, TaskSummary]:
@@ -97,7 +97,7 @@ def make_report(
         }
 
     steps = "" if step is None else str(step)
-    return Report(model, steps, best=scores(lambda r: r.best), last=scores(lambda r: r.last))
+    return GlueReport(model, steps, best=scores(lambda r: r.best), last=scores(lambda r: r.last))
 
 
 def _reported(scores: Mapping[str, TaskSummary], column: GlueColumn) -> RateScore | None:
@@ -108,7 +108,7 @@ NOTHING = "-"
 UNFINISHED = "*"
 
 
-def markdown(report: Report) -> str:
+def markdown(report: GlueReport) -> str:
     """The table, followed by notes on how to read it."""
     paper, others = report.paper_columns, report.other_columns
     averages = list(AVERAGES) if paper else []
@@ -119,7 +119,7 @@ def markdown(report: Report) -> str:
         cells = [model, steps, *_by_task(paper, text), *map(average, averages)]
         return f"| {' | '.join([*cells, *_by_task(others, text)])} |"
 
-    def numbers(row: Row, unfinished: Sequence[str] = ()) -> str:
+    def numbers(row: GlueRow, unfinished: Sequence[str] = ()) -> str:
         def mark(*columns: GlueColumn) -> str:
             some = any(column in row.numbers and column.task in unfinished for column in columns)
             return UNFINISHED if some else ""
@@ -155,7 +155,7 @@ def markdown(report: Report) -> str:
     )
 
 
-def csv_table(report: Report) -> str:
+def csv_table(report: GlueReport) -> str:
     """One row per model: the published ones, then this model's best and last evaluations."""
     columns = (*report.paper_columns, *report.other_columns)
     titles = [column.title for column in columns]
@@ -177,7 +177,7 @@ def csv_table(report: Report) -> str:
     return out.getvalue()
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: GlueReport) -> dict[str, Any]:
     """Every score behind the table, as fractions."""
     return {
         "model": report.model,
@@ -235,7 +235,7 @@ def _two_digits(number: float | None) -> str:
     return "" if number is None else f"{number:.2f}"
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: GlueReport) -> list[str]:
     notes = [
         "Percent on dev: accuracy, for CoLA Matthews correlation, for STS Pearson correlation. "
         "Each number is the median over seeds of the best evaluations, for the learning rate with "
