@@ -1,4 +1,4 @@
-"""What the studies of these tests share: compiled programs."""
+"""Fixtures of studies: compiled programs."""
 
 from tests.training.conftest import compile_once
 

@@ -1,4 +1,4 @@
-"""Studies that were never run: records as runs would leave them, from a few curves and numbers."""
+"""Records of studies that were never run, from a few curves and numbers."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Studies and records for tests, of models that nobody trains."""
+"""Small studies, and records of runs without training."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The settings of a study: what runs share, and in what variants differ."""
+"""The settings of a study: those that runs share, and those in which variants differ."""
 
 from dataclasses import replace
 

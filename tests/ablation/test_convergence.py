@@ -1,4 +1,4 @@
-"""Steps to another's final loss: by hand, on straight lines, and how sure."""
+"""Steps to another variant's final loss: by hand, on straight lines, and their interval."""
 
 import math
 

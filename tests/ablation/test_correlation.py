@@ -1,4 +1,4 @@
-"""Rank correlation over variants: scipy's number, an honest interval, and when there is none."""
+"""Rank correlation over variants: SciPy's number, the coverage of its interval, and its limits."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_more_variants_make_it_surer():
     assert np.diff(many.interval) < 0.5 * np.diff(few.interval)
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+def test_the_interval_has_about_its_nominal_coverage():
     truth = 6 / np.pi * np.arcsin(0.5**0.5 / 2)  # Spearman's of a normal pair with r = 1/sqrt(2)
     inside = 0
     for seed in range(40):

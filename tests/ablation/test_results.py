@@ -1,4 +1,4 @@
-"""What a run leaves can be read again, whole or not at all."""
+"""Records are read back completely or not at all."""
 
 import json
 import math

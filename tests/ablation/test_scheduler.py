@@ -1,4 +1,4 @@
-"""The work of a study: nothing is done twice, and what does not belong here is named."""
+"""Executing a study: no run is repeated, and foreign records are named."""
 
 import math
 import threading
@@ -89,7 +89,7 @@ def test_a_single_rate_needs_no_tuning(tmp_path):
 
 
 @pytest.mark.parametrize("runs", [0, 3, 6])
-def test_a_killed_study_goes_on_to_the_same_table_and_repeats_nothing(tmp_path, runs):
+def test_a_killed_study_resumes_to_the_same_table_and_repeats_nothing(tmp_path, runs):
     whole = Lab(small_study(), tmp_path / "whole")
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
@@ -126,7 +126,7 @@ def test_shards_in_one_folder_make_the_table_of_one_machine(tmp_path):
     assert shards[0].table() == whole.table()
 
 
-def test_a_shard_says_what_it_waits_for(tmp_path):
+def test_a_shard_names_what_it_waits_for(tmp_path):
     config = small_study(["bert_a"], seeds=(0, 1, 2))
     first, second = (Lab(config, tmp_path) for _ in range(2))
     with pytest.raises(RetryError) as error:
@@ -138,7 +138,7 @@ def test_a_shard_says_what_it_waits_for(tmp_path):
     assert not StudyRecords(config, tmp_path).collect().missing
 
 
-def test_what_is_missing_is_told(tmp_path):
+def test_missing_runs_are_listed(tmp_path):
     lab = Lab(small_study(), tmp_path, killed_after=6)
     with pytest.raises(KilledError):
         lab.run()
@@ -161,12 +161,12 @@ def with_steps(config, steps):
     return replace(config, pretrain=replace(config.pretrain, train=train))
 
 
-def test_settings_with_which_nothing_was_made_bind_nobody(tmp_path):
+def test_settings_may_change_while_nothing_was_computed(tmp_path):
     begin(with_steps(small_study(), 7), tmp_path)
     assert Lab(small_study(), tmp_path).run()
 
 
-def test_a_changed_setting_is_refused_by_name(tmp_path):
+def test_a_changed_setting_is_rejected_by_name(tmp_path):
     config = small_study()
     begin(config, tmp_path)
     (tmp_path / "data").mkdir()
@@ -177,7 +177,7 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
     begin(config, tmp_path)
 
 
-def test_a_variant_that_changed_since_its_run_is_refused_by_name(tmp_path):
+def test_a_variant_that_changed_since_its_run_is_rejected_by_name(tmp_path):
     Lab(small_study(["bert_a"]), tmp_path).run()
     config = small_study(["bert_a"])
     variant = replace(config.variants[0], settings={"model.num_layers": 2})
@@ -185,7 +185,7 @@ def test_a_variant_that_changed_since_its_run_is_refused_by_name(tmp_path):
         Lab(replace(config, variants=(variant,)), tmp_path).run()
 
 
-def test_a_record_in_the_wrong_place_is_named(tmp_path):
+def test_a_record_in_the_wrong_folder_is_named(tmp_path):
     lab = Lab(small_study(), tmp_path)
     lab.run()
     moved = RunKey("bert_a", 1, 1e-3)

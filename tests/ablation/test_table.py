@@ -1,4 +1,4 @@
-"""The table says what the records say."""
+"""The table shows the numbers of the records."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Which runs there are, and whose they are."""
+"""The runs of a study and their shards."""
 
 import functools
 import math

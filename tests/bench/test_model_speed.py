@@ -1,4 +1,4 @@
-"""`tupe bench step|forward|attention`: what is reported is what was done."""
+"""`tupe bench step|forward|attention`: reports match the work."""
 
 import json
 
@@ -82,7 +82,7 @@ def test_a_line_to_read():
 
 
 @pytest.mark.parametrize("shapes", ["16", "16x", "0x128", "16x128;4x512"])
-def test_odd_shapes_are_refused(shapes, capsys):
+def test_odd_shapes_are_rejected(shapes, capsys):
     assert cli.main(["bench", "step", f"--shapes={shapes}"]) == cli.USER_ERROR_EXIT_CODE
     assert f"--shapes={shapes} must be" in capsys.readouterr().err
 

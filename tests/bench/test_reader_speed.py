@@ -1,4 +1,4 @@
-"""`tupe bench reader` measures what it says, on a given folder or on one of its own."""
+"""`tupe bench reader`, on a given folder or on random data."""
 
 import json
 from pathlib import Path

@@ -72,7 +72,7 @@ def test_the_same_variant_under_two_names_has_the_same_numbers(finished):
 
 
 @pytest.mark.slow
-def test_vocabulary_and_rows_are_made_once_for_all_runs(finished):
+def test_tokenizer_and_data_are_made_once_for_all_runs(finished):
     assert (finished / "data/vocabulary.model").exists()
     assert (finished / "data/rows/index.json").exists()
     assert not list(finished.glob("runs/*/*/pretrain/data"))
@@ -122,7 +122,7 @@ def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
 
 
 @pytest.mark.slow
-def test_other_settings_are_refused_in_one_line(finished, config_file, capsys):
+def test_other_settings_are_rejected_in_one_line(finished, config_file, capsys):
     command = ["ablate", f"--config={config_file}", f"--workdir={finished}"]
     code = cli.main([*command, "--config.pretrain.train.steps=5"])
     assert code == cli.USER_ERROR_EXIT_CODE

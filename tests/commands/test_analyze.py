@@ -1,4 +1,4 @@
-"""`tupe analyze`: one checkpoint in, a report, numbers and pictures out."""
+"""`tupe analyze`: one checkpoint in, a report, numbers and plots out."""
 
 import csv
 import dataclasses
@@ -63,7 +63,7 @@ def analysed(vocabulary_file, tmp_path_factory):
     return folder
 
 
-def test_the_report_says_what_was_looked_at(analysed):
+def test_the_report_names_what_was_measured(analysed):
     text = (analysed / "out/report.txt").read_text()
     assert f"{analysed}, step 7" in text
     assert f"n = {LENGTH - 1} positions" in text
@@ -98,17 +98,15 @@ def test_every_head_is_a_line_of_the_csv(analysed):
 
 
 def test_the_matrices_are_drawn(analysed):
-    pictures = sorted((analysed / "out").glob("*.png"))
+    plots = sorted((analysed / "out").glob("*.png"))
     names = ["four_terms", "positions_bias", "positions_identical_words"]
-    assert [picture.stem for picture in pictures] == names
-    for picture in pictures:
-        assert imread(picture).std() > 0.05
+    assert [plot.stem for plot in plots] == names
+    for plot in plots:
+        assert imread(plot).std() > 0.05
 
 
-def test_a_model_without_a_head_for_inference_has_no_probes_and_the_report_says_why(analysed):
-    reason = (
-        "the model is not fine-tuned; probes are for one that is on mnli or snli or builtin_nli"
-    )
+def test_a_model_without_an_nli_head_has_no_probes_and_the_report_says_why(analysed):
+    reason = "the model is not fine-tuned; probes need fine-tuning on mnli or snli or builtin_nli"
     assert (analysed / "out/report.txt").read_text().endswith(f"\n\nNo probes: {reason}\n")
     assert json.loads((analysed / "out/analysis.json").read_text())["probes"] == reason
 
@@ -181,7 +179,7 @@ def test_text_for_the_four_terms_is_as_in_training(vocabulary):
         (["FOLDER", "--length=24"], "25 tokens is longer than position.max_length=24"),
         (["FOLDER", "--length=0"], "0 positions are too few"),
         (["FOLDER", "--out=FOLDER/pairs.jsonl/x"], "cannot create"),
-        (["FOLDER", "--words=1000"], "1000 probing words cannot be chosen"),
+        (["FOLDER", "--words=1000"], "1000 probing words"),
     ],
 )
 def test_wrong_arguments_are_one_line(analysed, arguments, message, capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""`tupe finetune`: one's own files, a kill at any moment, and what is refused before training."""
+"""`tupe finetune`: custom files, a kill at any moment, and errors before training."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def calm(arguments, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys):
+def test_best_and_last_of_each_trial_are_printed(arguments, own_files, calm, capsys):
     assert cli.main([*arguments, f"--workdir={calm}"]) == 0, "finished already"
     out = capsys.readouterr().out
     for trial in ("lr0.001-seed0", "lr0.001-seed1"):
@@ -60,7 +60,7 @@ def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys
 
 
 @pytest.mark.slow
-def test_killed_it_goes_on_bit_for_bit(arguments, calm, tmp_path):
+def test_a_killed_run_resumes_bit_for_bit(arguments, calm, tmp_path):
     """Killed as soon as the first checkpoint is there."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tupe_jax", *arguments, f"--workdir={tmp_path}"],

@@ -1,4 +1,4 @@
-"""`tupe glue`, from files to table: killed, divided, collected, it is the same table."""
+"""`tupe glue`, from files to table: killed, sharded or merged, the table is the same."""
 
 import csv
 import json
@@ -73,7 +73,7 @@ def results(workdir):
 def test_the_table_stands_beside_the_papers(calm, random_model):
     table = (calm / "table.md").read_text()
     assert "| TUPE-R | 1M | 86.21/86.19 |" in table
-    assert "still to come" not in table
+    assert "Unfinished" not in table
     ours = list(csv.DictReader((calm / "table.csv").read_text().splitlines()))[-2]
     assert (ours["model"], ours["CoLA"], ours["numbers in Avg"]) == (str(random_model), "", "2")
     values = json.loads((calm / "table.json").read_text())
@@ -123,7 +123,7 @@ def test_shards_make_the_same_table(calm, arguments, tmp_path, capsys):
     for index in range(2):
         glue([*arguments, f"--shard={index}/2"], tmp_path / f"machine{index}")
     half = (tmp_path / "machine0/table.md").read_text()
-    assert "* Trials still to come: rte 1 of 2, stsb 1 of 2." in half
+    assert "* Unfinished trials: rte 1 of 2, stsb 1 of 2." in half
     for index in range(2):
         shutil.copytree(tmp_path / f"machine{index}", tmp_path / "both", dirs_exist_ok=True)
     capsys.readouterr()
@@ -139,7 +139,7 @@ def test_shards_make_the_same_table(calm, arguments, tmp_path, capsys):
         ("--config.finetune.epoch=3", "no setting 'epoch' .did you mean 'epochs'"),
         ("--shard=2/2", "--shard=2/2"),
         ("--checkpoint=nowhere", "nowhere"),
-        ("--report", "--report prints what --workdir holds"),
+        ("--report", "--report takes no"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_any_training(arguments, tmp_path, capfd, wrong, message):
@@ -153,6 +153,6 @@ def test_what_is_wrong_is_one_line_before_any_training(arguments, tmp_path, capf
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_no_model_is_told(tmp_path, capsys):
+def test_a_missing_model_is_reported(tmp_path, capsys):
     assert cli.main(["glue", f"--workdir={tmp_path}"]) == cli.USER_ERROR_EXIT_CODE
     assert "--checkpoint=DIR" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the fine-tunings of these tests share: a small model, and compiled programs."""
+"""Fixtures of fine-tuning: a small model and compiled programs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Results of trials that nobody trained."""
+"""Results of trials without training."""
 
 from collections.abc import Mapping
 

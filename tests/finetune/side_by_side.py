@@ -1,4 +1,4 @@
-"""Trials side by side in one program; as a module, on all devices of the process, told as JSON."""
+"""Several trials in one program; as a module, on all devices of the process, printed as JSON."""
 
 import json
 

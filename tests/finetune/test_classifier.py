@@ -1,4 +1,4 @@
-"""Many trials in one program give what each gives alone, on one device and on several."""
+"""Trials in one program give the results of each trial alone, on one device and on several."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def assert_alike(one, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
-def test_a_trial_is_the_same_alone_and_in_company(number, together):
+def test_a_trial_is_the_same_alone_and_in_a_group(number, together):
     alone = train([TRIALS[number]])
     assert_alike(alone, {name: values[number : number + 1] for name, values in together.items()})
 
@@ -117,7 +117,7 @@ def test_groups_fill_the_devices_evenly(count, at_once, devices, sizes, tmp_path
         assert mesh_for(size, jax.devices() * devices).size == min(size, devices)
 
 
-def test_a_group_under_way_goes_on_as_it_was_begun(tmp_path):
+def test_a_started_group_resumes_with_its_trials(tmp_path):
     trials = trials_of([1e-3], range(4))
     first, *_ = plan_groups(tmp_path, trials, at_once=3, devices=1)
     first.begin()

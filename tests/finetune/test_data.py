@@ -1,4 +1,4 @@
-"""Batches: every row once an epoch, a function of (seed, step), in lengths that change nothing."""
+"""Batches: every example once per epoch, a function of (seed, step), in equivalent lengths."""
 
 import jax
 import numpy as np
@@ -42,7 +42,7 @@ def epoch_of(batches, epoch):
     return seen
 
 
-def test_an_epoch_is_every_row_once_in_an_order_of_its_own(rows):
+def test_an_epoch_has_every_example_once_in_its_own_order(rows):
     batches = TrainBatches(rows, seeds=[0, 1], batch_size=4, buckets=(16,))
     assert batches.per_epoch == 3
     orders = [order for epoch in (0, 1) for order in epoch_of(batches, epoch)]
@@ -86,7 +86,7 @@ def test_buckets_change_the_padding_and_nothing_else(rows):
         (20, 20, (20,)),
     ],
 )
-def test_buckets_double_until_they_hold_the_longest_row(length, longest, buckets):
+def test_buckets_double_until_they_hold_the_longest_sequence(length, longest, buckets):
     assert bucket_lengths(small_config(), length, longest) == buckets
 
 
@@ -119,7 +119,7 @@ def test_padding_changes_neither_loss_nor_gradient_dropout_included(variant, row
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
-def test_evaluation_sees_every_row_where_it_belongs(rows):
+def test_evaluation_returns_every_example_at_its_index(rows):
     found = np.zeros_like(rows.tokens_NxS)
     for places, tokens in evaluation_batches(rows, 4, (8, 16)):
         assert tokens.shape[0] == 4
@@ -150,6 +150,6 @@ def test_a_text_that_names_the_padding_keeps_its_end():
     assert rows.tokens_NxS.tolist() == [[SPECIAL.cls_id, 7, 0, 8, SPECIAL.sep_id]]
 
 
-def test_the_digest_tells_rows_and_labels_apart(rows):
+def test_the_digest_depends_on_sequences_and_labels(rows):
     other = EncodedSplit(rows.tokens_NxS, rows.lengths_N, 1 - rows.labels_N)
     assert rows.digest != other.digest

@@ -1,4 +1,4 @@
-"""Our metrics are scikit-learn's and SciPy's, also of a model that has learned nothing yet."""
+"""Metrics equal those of scikit-learn and SciPy, also for constant predictions."""
 
 import warnings
 
@@ -93,7 +93,7 @@ def test_constant_scores_and_those_of_a_model_gone_astray_have_no_correlation(na
 
 
 @pytest.mark.parametrize("name", SCORE_METRICS)
-def test_nearly_constant_scores_are_told_apart_silently(name):
+def test_nearly_constant_scores_are_distinguished_without_warnings(name):
     labels = np.arange(4.0)
     predictions = 1.0 + labels * 1e-15
     ours, theirs = ours_and_theirs(name, SCORE_METRICS[name], predictions, labels)

@@ -1,4 +1,4 @@
-"""Predictions are files that GLUE's server takes."""
+"""Predictions are files in the format of GLUE's server."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_similarities_are_scores_between_0_and_5(tmp_path):
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t2.500\n2\t4.206\n3\t5.000\n"
 
 
-def test_ones_own_scores_are_not_cut(tmp_path):
+def test_scores_of_a_custom_task_are_not_clipped(tmp_path):
     path = write_predictions(tmp_path, task("prices"), "dev", np.array([-3.0, 120.5]))
     assert path.read_text().split() == ["index", "prediction", "0", "-3.000", "1", "120.500"]
 

@@ -1,4 +1,4 @@
-"""A fine-tuning from rows to folder: what it leaves behind, stopping anywhere, refusing."""
+"""Fine-tuning from examples to the work directory: its files, stopping anywhere, rejections."""
 
 import dataclasses
 import json
@@ -85,7 +85,7 @@ def test_the_kept_model_is_that_of_the_best_evaluation(finished, task):
         assert said == [line.split("\t")[1] for line in lines.splitlines()[1:]]
 
 
-def test_the_kept_model_knows_what_it_was_trained_for(finished, task):
+def test_the_kept_model_has_the_metadata_of_its_task(finished, task):
     workdir, results = finished
     for result in results:
         head = load(workdir / result.trial.name).metadata.heads[task.name]
@@ -112,7 +112,7 @@ def test_stopping_anywhere_changes_nothing(looks, finished, model_folder, task, 
 
 
 @pytest.mark.slow
-def test_a_group_goes_on_together_and_gives_what_its_trials_give_alone(
+def test_a_resumed_group_gives_the_results_of_its_trials_alone(
     finished, model_folder, task, tmp_path
 ):
     together = dataclasses.replace(CONFIG, at_once=2, keep_weights=False)
@@ -136,15 +136,15 @@ def test_a_group_that_was_killed_after_its_last_result_leaves_no_checkpoints(tmp
     assert not group.folder.exists()
 
 
-def test_settings_that_were_refused_bind_nobody(model_folder, task, tmp_path):
+def test_rejected_settings_are_not_written(model_folder, task, tmp_path):
     wrong = dataclasses.replace(CONFIG, optimizer=OptimizerConfig(warmup="soon"))
     with pytest.raises(UserError, match="soon"):
         tune(model_folder, task, tmp_path, [ONE], config=wrong)
     assert not (tmp_path / "config.json").exists()
 
 
-def test_a_trial_is_not_asked_for_twice():
-    with pytest.raises(UserError, match="a seed is given twice in 0, 0"):
+def test_duplicate_trials_are_rejected():
+    with pytest.raises(UserError, match="seed in 0, 0"):
         trials_of([1e-3], [0, 0])
 
 
@@ -178,18 +178,18 @@ def test_regression_learns_scores(model_folder, tmp_path):
         ({"from_scratch": True}, r"pretrained\.fingerprint was"),
     ],
 )
-def test_a_changed_config_is_refused(change, words, finished, model_folder, task):
+def test_a_changed_config_is_rejected(change, words, finished, model_folder, task):
     with pytest.raises(UserError, match=words):
         tune(model_folder, task, finished[0], config=dataclasses.replace(CONFIG, **change))
 
 
-def test_other_rows_are_refused(finished, model_folder, task):
+def test_other_examples_are_rejected(finished, model_folder, task):
     other = dataclasses.replace(task, train=task.train[:-1])
     with pytest.raises(UserError, match=r"task\.rows was"):
         tune(model_folder, other, finished[0])
 
 
-def test_rows_longer_than_the_models_positions_are_refused(model_folder, task, tmp_path):
+def test_sequences_longer_than_the_models_positions_are_rejected(model_folder, task, tmp_path):
     with pytest.raises(UserError, match=r"length=65 .*max_length=64; .*length to 64"):
         tune(model_folder, task, tmp_path, config=dataclasses.replace(CONFIG, length=65))
     assert not list(tmp_path.iterdir())
@@ -225,7 +225,7 @@ def test_results_with_nan_are_valid_json_and_come_back(task, tmp_path, finished)
     assert np.isnan(read_result(ONE, tmp_path).best.scores["dev"]["pearson"])
 
 
-def test_a_damaged_result_is_told(tmp_path):
+def test_a_damaged_result_is_reported(tmp_path):
     (tmp_path / ONE.name).mkdir()
     (tmp_path / ONE.name / "result.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):

@@ -1,4 +1,4 @@
-"""Small real fine-tunings: a model of one layer, a task of a hundred rows."""
+"""Small real fine-tuning runs: a model of one layer, a task of a hundred examples."""
 
 from flax import nnx
 
@@ -24,7 +24,7 @@ CONFIG = FinetuneConfig(
     save_seconds=0,
     optimizer=OptimizerConfig(warmup="6%"),
 )
-"""Seven steps in an epoch, the last one of four rows; a checkpoint at every step."""
+"""Seven steps in an epoch, the last one of four examples; a checkpoint at every step."""
 
 
 MODEL = with_position(small_config(vocab_size=PIECES, num_layers=1), max_length=64)

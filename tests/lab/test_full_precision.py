@@ -1,4 +1,4 @@
-"""Measurements ask every compiler for float32 products.
+"""Measurements request float32 products from every compiler.
 
 Without that, a TPU multiplies float32 matrices in bfloat16 and a recent GPU in TF32. The request is
 in the program that is handed to the compiler, whatever the platform.
@@ -82,7 +82,7 @@ def look_in_a_notebook(folder, out):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("use", [analyze, analyze_two, measure_in_a_study, look_in_a_notebook])
-def test_every_product_of_a_measurement_is_asked_for_in_full(use, folder, programs, tmp_path):
+def test_every_product_of_a_measurement_has_full_precision(use, folder, programs, tmp_path):
     use(folder, tmp_path / "out")
     found = precisions(programs)
     assert found

@@ -1,4 +1,4 @@
-"""Intervals: textbook values, and they hold the truth as often as they say."""
+"""Intervals: textbook values and coverage."""
 
 import numpy as np
 import pytest

@@ -89,7 +89,7 @@ def effective_rank_by_loop(m):
 
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("n", LENGTHS)
-def test_random_matrices_have_what_the_definition_says(name, n):
+def test_random_matrices_have_the_values_of_the_definition(name, n):
     # The loop for the rank goes by the squares of the singular values: half of the digits are lost.
     tolerance = 1e-6 if name == "effective_rank" else 1e-12
     for seed in range(5):
@@ -240,6 +240,6 @@ def test_locality_has_a_gradient():
         ([["a", "b"], ["c", "d"]], "finite numbers"),
     ],
 )
-def test_what_is_no_matrix_of_numbers_is_refused(wrong, message):
+def test_what_is_no_matrix_of_numbers_is_rejected(wrong, message):
     with pytest.raises(UserError, match=message):
         symmetry(wrong)

@@ -1,4 +1,4 @@
-"""Minimal pairs: the score is the definition's, whatever the batches, and files are read."""
+"""Minimal pairs: scores follow the definition whatever the batches; files are read."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ def by_definition(model, row):
     return total
 
 
-def test_the_score_is_the_sum_over_hidden_pieces(model):
+def test_the_score_is_the_sum_over_masked_tokens(model):
     rng = np.random.default_rng(0)
     texts = [" ".join(map(str, rng.integers(5, 50, n))) for n in (1, 3, 13, 14, 15, 18, 18)]
     rows = encode_sentences(Numbers(), texts, model.config)
@@ -52,7 +52,7 @@ def test_the_score_is_the_sum_over_hidden_pieces(model):
     np.testing.assert_allclose(scores, [by_definition(model, row) for row in rows], rtol=1e-4)
 
 
-def test_pairs_are_judged_by_paradigm_and_together(model):
+def test_pairs_are_scored_by_paradigm_and_together(model):
     texts = [f"{a} {b} 9" for a in range(5, 13) for b in (20, 21)]
     rows = encode_sentences(Numbers(), texts, model.config)
     scores = pseudo_log_likelihoods(model, rows, MASK_ID)
@@ -72,7 +72,7 @@ def test_pairs_are_judged_by_paradigm_and_together(model):
     assert results["same words"].accuracy.estimate == 0.5
 
 
-def test_batches_hold_every_row_once(model):
+def test_batches_hold_every_sequence_once(model):
     rows = [np.arange(1, n + 1, dtype=np.int32) for n in (3, 5, 16, 17, 20, 4)]
     seen = []
     for tokens, which in batches(rows, model.config, sizes=(2,)):
@@ -83,14 +83,14 @@ def test_batches_hold_every_row_once(model):
     assert sorted(seen) == list(range(6))
 
 
-def test_rows_are_sentences_between_their_special_pieces(model):
+def test_sequences_are_sentences_between_special_tokens(model):
     (row,) = encode_sentences(Numbers(), ["7 8"], model.config)
     assert list(row) == [CLS_ID, 7, 8, SEP_ID]
     with pytest.raises(UserError, match="the text ' ' has no words"):
         encode_sentences(Numbers(), [" "], model.config)
 
 
-def test_what_cannot_be_scored_is_told(model):
+def test_what_cannot_be_scored_is_an_error(model):
     with pytest.raises(UserError, match="no minimal pairs"):
         score_pairs(model, Numbers(), [])
     long = " ".join(["7"] * 19)

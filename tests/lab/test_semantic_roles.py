@@ -1,4 +1,4 @@
-"""Agent and patient: found by rule where they are, and exchanged exactly."""
+"""Agent and patient: found by rules, and exchanged exactly."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Trees and sentences: what is parsed is written as people write it."""
+"""Trees and sentences: parsed sentences are spelled as ordinary text."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tupe_jax.lab.written import spelled, written
 TREE = "(ROOT (S (NP (DT The) (NN cow)) (VP (VBD did) (RB n't) (VP (VB sleep))) (. .)))"
 
 
-def test_a_tree_is_read_and_knows_its_constituents():
+def test_a_tree_is_read_with_its_constituents():
     tree = parse_tree(TREE)
     assert list(leaves(tree))[:3] == [Leaf("DT", "The"), Leaf("NN", "cow"), Leaf("VBD", "did")]
     assert list(constituents(tree)) == [

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tupe_jax.ablation.config import AblationConfig, run_config
 from tupe_jax.ablation.convergence import SpeedUp, speed_up
 from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_runs
-from tupe_jax.finetune.run import FREE as FREE_IN_FINETUNING
+from tupe_jax.finetune.run import FREE_IN_FINETUNING
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
@@ -29,7 +29,7 @@ from tupe_jax.utils.files import atomic_file
 RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
 PROBES = "probes"
 
-FREE = (
+FREE_IN_STUDY = (
     *(f"pretrain.{name}" for name in FREE_IN_PRETRAINING if name != "eval."),
     *(f"downstream.{name}" for name in FREE_IN_FINETUNING),
     "downstream.data_dir",
@@ -296,7 +296,7 @@ class StudyRecords:
         if record.key != key:
             raise UserError(f"{file} belongs to {record.key}; move it back to {record.key.folder}")
         try:
-            check_unchanged(record.settings, run_settings(self.config, key), FREE)
+            check_unchanged(record.settings, run_settings(self.config, key), FREE_IN_STUDY)
         except UserError as error:
             raise UserError(f"{file} does not match this study: {error}") from None
 

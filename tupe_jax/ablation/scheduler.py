@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig
-from tupe_jax.ablation.results import FREE, RunRecord, StudyRecords, write_record
+from tupe_jax.ablation.results import FREE_IN_STUDY, RunRecord, StudyRecords, write_record
 from tupe_jax.ablation.work_plan import RunKey, Unit, plan, tuning_runs
 from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
@@ -39,7 +39,7 @@ def begin(config: AblationConfig, workdir: Path) -> None:
     if not any(workdir.glob("data/*")) and not any(workdir.glob("runs/*")):
         # Nothing was computed: the last attempt failed, perhaps because of its settings.
         (workdir / CONFIG_FILE).unlink(missing_ok=True)
-    check_begun_with(workdir, asdict(config), (*FREE, *MAY_DIFFER))
+    check_begun_with(workdir, asdict(config), (*FREE_IN_STUDY, *MAY_DIFFER))
 
 
 def run_shard(

@@ -1,4 +1,4 @@
-"""How fast a model trains, predicts and attends, on random words."""
+"""The speed of training, encoding and attention of a model on random tokens."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from tupe_jax.training.train_step import check_settings, lower_train_step
 
 
 def with_shape(config: Config, batch_size: int, length: int) -> Config:
-    """The config with another batch; a table of positions grows if the rows need it."""
+    """The config with another batch; position tables grow if the sequences need it."""
     position = config.model.position
     longest = max(position.max_length, length)
     return dataclasses.replace(
@@ -37,7 +37,7 @@ def with_shape(config: Config, batch_size: int, length: int) -> Config:
     )
 
 
-def random_words(config: Config) -> NDArray[np.int32]:
+def random_tokens(config: Config) -> NDArray[np.int32]:
     """A batch [B, S] of ordinary tokens."""
     return np.random.default_rng(0).integers(
         len(SPECIAL_TOKENS),
@@ -53,7 +53,7 @@ def random_batch(config: Config, objective: Objective) -> dict[str, NDArray[Any]
         name: np.zeros((config.train.batch_size, *feature.shape), feature.dtype)
         for name, feature in objective.features.items()
     }
-    return {**zeros, "tokens": random_words(config)}
+    return {**zeros, "tokens": random_tokens(config)}
 
 
 def training_step(config: Config) -> Work:
@@ -77,7 +77,7 @@ def training_step(config: Config) -> Work:
 
 
 def forward_pass(config: Config) -> Work:
-    """Hidden states of a batch, without dropout: what an encoder in use does."""
+    """The hidden states of a batch without dropout, as in inference."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
     objective, graph, params = make_objective(config), plan.graph, plan.create().params
@@ -85,7 +85,7 @@ def forward_pass(config: Config) -> Work:
     def encode(params: Any, tokens_BxS: jax.Array) -> jax.Array:
         return objective.to_export(nnx.merge(graph, params)).encode(tokens_BxS)
 
-    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    tokens_BxS = jax.device_put(random_tokens(config), batch_sharding(mesh))
     return _repeated(encode, mesh, params, tokens_BxS)
 
 
@@ -97,11 +97,11 @@ def attention_alone(config: Config) -> Work:
     layers_graph, stacked = nnx.split(model.encoder.layers)
     first = nnx.merge(layers_graph, jax.tree.map(lambda x: x[0], stacked))
     graph, weights = nnx.split(first.attention)
-    tokens_BxS = jax.device_put(random_words(config), batch_sharding(mesh))
+    tokens_BxS = jax.device_put(random_tokens(config), batch_sharding(mesh))
     shared = model.encoder.shared_inputs(tokens_BxS)
     x_BxSxD = model.encoder.embed(tokens_BxS)
 
-    # Not ones: of what is the same for all outputs a compiler could make something simpler.
+    # Not ones: a compiler could simplify a gradient that is constant.
     gradient_BxSxD = jax.device_put(
         jax.random.normal(jax.random.key(1), x_BxSxD.shape, x_BxSxD.dtype), x_BxSxD.sharding
     )
@@ -132,7 +132,7 @@ def _repeated(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Work
 
 @dataclasses.dataclass(frozen=True)
 class ModelBenchmark:
-    """What to run, and the FLOPs per token a perfect implementation needs for it."""
+    """A workload, and the FLOPs per token that it needs at least."""
 
     make: Callable[[Config], Work]
     flops_per_token: Callable[[Config], float]

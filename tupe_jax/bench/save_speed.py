@@ -1,4 +1,4 @@
-"""What an asynchronous save costs: steps with a save beside them, against steps without."""
+"""The cost of an asynchronous save: training steps with and without a concurrent save."""
 
 import math
 import statistics
@@ -19,12 +19,12 @@ from tupe_jax.training.train_step import lower_train_step
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0
-"""Long enough for a save to end within the steps that are timed."""
+"""Long enough for a save to finish during the timed steps."""
 
 
 @dataclass(frozen=True)
 class SaveSpeed:
-    """Seconds of a step alone; and, per save, what it blocks and what it costs in all."""
+    """Seconds of a step without a save; for each save, its blocking time and its total cost."""
 
     step_seconds: float
     blocked_seconds: tuple[float, ...]
@@ -33,12 +33,12 @@ class SaveSpeed:
 
     @property
     def share(self) -> float:
-        """The cost of a save over the time of the steps between two of them."""
+        """The cost of a save, relative to the time between two saves."""
         return statistics.median(self.extra_seconds) / (self.every * self.step_seconds)
 
 
 def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
-    """Train on random tokens; save now and then."""
+    """Train on random tokens with saves in between."""
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
     plan = plan_state(config, mesh)
@@ -61,7 +61,7 @@ def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
         return time.perf_counter() - began
 
     state, _ = steps(plan.create(), 3)
-    save(state, 0)  # compiles what a save computes
+    save(state, 0)  # compiles the computations of a save
     checkpoints.wait()
     state, seconds = steps(state, 3)
     count = max(3, math.ceil(WINDOW_SECONDS / (seconds / 3)))

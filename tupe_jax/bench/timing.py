@@ -114,6 +114,6 @@ def measured_matmul_peak(dtype: str) -> float:
         jax.block_until_ready(result)
 
     best = min(seconds_in_turns({"matmul": work})["matmul"])
-    # The devices of a CPU share its cores; those of other platforms are alike and independent.
+    # Devices of a CPU share its cores; those of other platforms are independent.
     devices = 1 if device.platform == "cpu" else jax.device_count()
     return 2 * size**3 / best * devices

@@ -1,6 +1,6 @@
-"""Hugging Face's BERT of the same size in PyTorch, doing the same work, to compare with."""
+"""The same training step with Hugging Face's BERT of the same size in PyTorch."""
 
-from tupe_jax.bench.model_speed import random_words
+from tupe_jax.bench.model_speed import random_tokens
 from tupe_jax.bench.timing import Work
 from tupe_jax.config.schema import Config
 from tupe_jax.tokenizers.sentencepiece import MASK_ID
@@ -10,8 +10,8 @@ from tupe_jax.utils.errors import UserError
 def training_step(config: Config) -> Work:
     """Forward, loss at the masked positions only, backward, clipping, AdamW; float32.
 
-    Like ours it projects no other positions to words, and has the same dropout; its masks are
-    drawn once and not at every step, and its positions are BERT's (added), which cost less.
+    As in our step, only masked positions are projected to the vocabulary, and dropout is the same.
+    Unlike in our step, masks are sampled once, and positions are BERT's (added), which is cheaper.
     """
     try:
         import torch
@@ -39,17 +39,17 @@ def training_step(config: Config) -> Work:
         lr=config.optimizer.peak_learning_rate,
         weight_decay=config.optimizer.weight_decay,
     )
-    words = torch.from_numpy(random_words(config)).long()
-    slots = round(config.objective.mask_rate * config.data.length)
-    positions = torch.rand(words.shape).argsort(1)[:, :slots]
-    rows = torch.arange(len(words))[:, None]
-    targets = words[rows, positions]
-    hidden_words = words.clone()
-    hidden_words[rows, positions] = MASK_ID
+    tokens = torch.from_numpy(random_tokens(config)).long()
+    masked_count = round(config.objective.mask_rate * config.data.length)
+    positions = torch.rand(tokens.shape).argsort(1)[:, :masked_count]
+    rows = torch.arange(len(tokens))[:, None]
+    targets = tokens[rows, positions]
+    masked_tokens = tokens.clone()
+    masked_tokens[rows, positions] = MASK_ID
 
     def work(count: int) -> None:
         for _ in range(count):
-            hidden = bert.bert(hidden_words).last_hidden_state
+            hidden = bert.bert(masked_tokens).last_hidden_state
             logits = bert.cls(hidden[rows, positions])
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
             loss.backward()

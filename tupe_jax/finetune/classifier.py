@@ -1,6 +1,6 @@
-"""One fine-tuning as pure functions: first state, training step, outputs, keeping the best.
+"""One fine-tuning trial as pure functions: initial state, training step, outputs, best weights.
 
-Here is one trial only; `programs.py` runs many of them side by side.
+`vmapped.py` runs many trials in one program.
 """
 
 from collections.abc import Mapping
@@ -27,23 +27,23 @@ _TRAINED = nnx.Any(*(nnx.PathContains(part) for part in TRAINED_PARTS))
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrialState:
-    """All that changes while a trial trains; of several, with a leading axis of trials."""
+    """The training state of a trial, or of several trials with a leading axis."""
 
     step: jax.Array
-    """int32: batches so far."""
+    """int32: number of batches so far."""
     params: Params
     """Of `TRAINED_PARTS`."""
     opt_state: optax.OptState
     loss_sum: jax.Array
-    """Of the batches since the last evaluation."""
+    """Summed over the batches since the last evaluation."""
     best_params: Params
-    """Of the best evaluation so far."""
+    """The weights of the best evaluation so far."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Choices:
-    """What tells one trial from another, as arrays."""
+    """Learning rate and seed of a trial, as arrays."""
 
     learning_rate: Any
     seed: Any
@@ -51,7 +51,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A model with one classification head, apart from its weights."""
+    """A model with one classification head, without its weights."""
 
     config: ModelConfig
     head: str
@@ -59,7 +59,7 @@ class Classifier:
     is_regression: bool
 
     def create(self, seed: jax.Array | int) -> MaskedLM:
-        """With random weights: a function of the seed."""
+        """The model with random weights, a function of the seed."""
         rngs = nnx.Rngs(random_key(seed, "init", 0))
         return MaskedLM(self.config, rngs=rngs, classification_heads={self.head: self.num_outputs})
 
@@ -84,7 +84,7 @@ class Classifier:
         return model.classify(tokens_BxS, self.head, key=key)
 
     def loss(self, params: Params, batch: LabelledBatch, key: jax.Array | None) -> jax.Array:
-        """The mean over the rows that count: cross-entropy, or squared error of a score."""
+        """Mean over examples of weight 1: cross-entropy, or squared error for regression."""
         outputs_BxC = self.outputs_BxC(params, batch.tokens_BxS, key)
         if self.is_regression:
             loss_B = jnp.square(outputs_BxC[:, 0] - batch.labels_B)
@@ -116,9 +116,9 @@ def train_step(
     choices: Choices,
     batch: LabelledBatch,
 ) -> tuple[TrialState, jax.Array]:
-    """The state after one more batch, and the batch's loss.
+    """The state after one more batch, and the loss of that batch.
 
-    `optimizer` has a schedule with peak 1; its updates are times the trial's learning rate.
+    `optimizer` has a schedule with peak 1; its updates are multiplied by the trial's learning rate.
     """
     key = random_key(choices.seed, "dropout", state.step)
     loss, gradient = jax.value_and_grad(classifier.loss)(state.params, batch, key)
@@ -135,7 +135,7 @@ def train_step(
 
 
 def after_evaluation(state: TrialState, is_best: jax.Array) -> TrialState:
-    """Keep the weights if they are the best so far; begin a new sum of losses."""
+    """Keep the weights if they are the best so far; reset the sum of losses."""
     best_params = jax.tree.map(
         lambda now, best: jnp.where(is_best, now, best), state.params, state.best_params
     )

@@ -54,7 +54,7 @@ class GlueConfig:
     """The protocol: each task with each learning rate and each seed."""
 
     tasks: tuple[str, ...] = ("mnli", "qnli", "qqp", "sst2", "cola", "mrpc", "rte", "stsb")
-    """The paper's, in the order of its table."""
+    """The paper's tasks, in the order of its table."""
     learning_rates: tuple[float, ...] = (2e-5, 3e-5, 4e-5, 5e-5)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(keep_weights=False))

@@ -1,8 +1,8 @@
-"""Labelled rows and the batches of them: which rows, is a function of (seed, step).
+"""Encoded examples and their batches; the content of a batch is a function of (seed, step).
 
-A batch is cut to the shortest of a few lengths that holds its longest row, so that short sentences
-do not pay for long ones. What a row gives does not depend on the padding behind it, and dropout is
-a function of places: no number changes with the lengths.
+A batch is padded to the shortest bucket that holds its longest sequence, so that short sentences
+do not cost as much as long ones. Outputs do not depend on padding, and dropout is a function of the
+position: no number changes with the buckets.
 """
 
 import functools
@@ -28,7 +28,7 @@ SHORTEST_BUCKET = 32
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Indices = NDArray[np.integer[Any]]
-"""Numbers of rows in their split."""
+"""Indices of examples in their split."""
 
 
 @jax.tree_util.register_dataclass
@@ -40,12 +40,12 @@ class LabelledBatch:
     labels_B: Any
     """int32 classes or float32 scores."""
     weights_B: Any
-    """0 for rows that fill up the last batch of an epoch, else 1."""
+    """0 for examples that only fill the last batch of an epoch, otherwise 1."""
 
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """All rows of a split in host memory, padded to the longest."""
+    """All sequences of a split in host memory, padded to the longest."""
 
     tokens_NxS: Ints
     lengths_N: Ints
@@ -61,16 +61,16 @@ class EncodedSplit:
 
     @property
     def digest(self) -> str:
-        """Tells these rows and labels from all others."""
+        """Identifies these sequences and labels."""
         arrays = (self.tokens_NxS, self.labels_N)
         return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
 
-    def tokens_at(self, places: Indices, buckets: Sequence[int]) -> Ints:
-        """The rows at these places, [..., S], S being the shortest bucket that holds them."""
-        longest = int(self.lengths_N[places].max())
+    def tokens_at(self, indices: Indices, buckets: Sequence[int]) -> Ints:
+        """The sequences at these indices, [..., S]; S is the shortest bucket that holds them."""
+        longest = int(self.lengths_N[indices].max())
         length = min(bucket for bucket in buckets if bucket >= longest)
-        tokens = self.tokens_NxS[places, :length]
-        padding = [(0, 0)] * places.ndim + [(0, length - tokens.shape[-1])]
+        tokens = self.tokens_NxS[indices, :length]
+        padding = [(0, 0)] * indices.ndim + [(0, length - tokens.shape[-1])]
         return np.pad(tokens, padding, constant_values=self.pad_id)
 
 
@@ -79,7 +79,7 @@ def encode_split(
 ) -> EncodedSplit:
     """Encode a split; scores are divided by `score_scale`."""
     encoded = encode_examples(examples, encoder, length)
-    # To the last token: a text may name the piece for padding, where a tokenizer lets it.
+    # Up to the last token: some tokenizers let a text contain the padding token.
     is_token_NxS = encoded.tokens != encoder.special.pad_id
     lengths_N = (length - is_token_NxS[:, ::-1].argmax(1)).astype(np.int32)
     labels: Any = encoded.labels
@@ -92,9 +92,9 @@ def encode_split(
 
 
 def bucket_lengths(config: ModelConfig, length: int, longest: int) -> tuple[int, ...]:
-    """The lengths of batches: 32, 64, 128 and so on, up to the longest row; never above `length`.
+    """The lengths of batches: 32, 64, 128 ... up to the longest sequence, at most `length`.
 
-    Only `length` for an encoding whose numbers depend on the row's length, padding included.
+    Only `length` for an encoding whose numbers depend on the length including padding.
     """
     if padding_matters(config):
         return (length,)
@@ -105,10 +105,10 @@ def bucket_lengths(config: ModelConfig, length: int, longest: int) -> tuple[int,
 
 
 class TrainBatches:
-    """The batches of several trials side by side: `batches(step)` has arrays [T, B, ...].
+    """The batches of several trials: `batches(step)` has arrays [T, B, ...].
 
-    An epoch is every row once, in an order of the trial's own; its last batch is filled up with
-    rows that do not count.
+    An epoch has every example once, in the trial's own order. Its last batch is filled with
+    examples of weight 0.
     """
 
     def __init__(
@@ -123,23 +123,25 @@ class TrainBatches:
         return -(-len(self._rows) // self._batch_size)
 
     def __call__(self, step: int) -> LabelledBatch:
-        """The batch that follows after `step` others."""
+        """The batch of a step, counted from 0."""
         epoch, number = divmod(step, self.per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
             self._order_TxN = np.asarray(_orders(self._seeds_T, epoch, len(self._rows)))
         first = number * self._batch_size
-        places_TxB = self._order_TxN[:, first : first + self._batch_size]
-        filled = ((0, 0), (0, self._batch_size - places_TxB.shape[1]))
-        weights_TxB = np.pad(np.ones_like(places_TxB, np.float32), filled)
-        places_TxB = np.pad(places_TxB, filled, mode="edge")  # no longer than the batch is anyway
-        tokens_TxBxS = self._rows.tokens_at(places_TxB, self._buckets)
-        return LabelledBatch(tokens_TxBxS, self._rows.labels_N[places_TxB], weights_TxB)
+        indices_TxB = self._order_TxN[:, first : first + self._batch_size]
+        filled = ((0, 0), (0, self._batch_size - indices_TxB.shape[1]))
+        weights_TxB = np.pad(np.ones_like(indices_TxB, np.float32), filled)
+        indices_TxB = np.pad(
+            indices_TxB, filled, mode="edge"
+        )  # repeats an example, so no bucket changes
+        tokens_TxBxS = self._rows.tokens_at(indices_TxB, self._buckets)
+        return LabelledBatch(tokens_TxBxS, self._rows.labels_N[indices_TxB], weights_TxB)
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _orders(seeds_T: jax.Array, epoch: jax.Array, count: int) -> jax.Array:
-    """A permutation of the rows for each seed, [T, N]."""
+    """A permutation of the examples for each seed, [T, N]."""
     return jax.vmap(lambda seed: jax.random.permutation(random_key(seed, "order", epoch), count))(
         seeds_T
     )
@@ -148,9 +150,9 @@ def _orders(seeds_T: jax.Array, epoch: jax.Array, count: int) -> jax.Array:
 def evaluation_batches(
     rows: EncodedSplit, batch_size: int, buckets: Sequence[int]
 ) -> Iterator[tuple[Indices, Ints]]:
-    """Indices and tokens of all rows, the longest first; the last row fills up the last batch."""
+    """Indices and tokens of all examples, longest first; the last one fills the last batch."""
     order_N = np.argsort(-rows.lengths_N, kind="stable")
     for start in range(0, len(rows), batch_size):
-        places_B = order_N[start : start + batch_size]
-        places_B = np.pad(places_B, (0, batch_size - len(places_B)), mode="edge")
-        yield places_B, rows.tokens_at(places_B, buckets)
+        indices_B = order_N[start : start + batch_size]
+        indices_B = np.pad(indices_B, (0, batch_size - len(indices_B)), mode="edge")
+        yield indices_B, rows.tokens_at(indices_B, buckets)

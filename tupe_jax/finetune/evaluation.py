@@ -1,4 +1,4 @@
-"""What trials say about a split, and how well that agrees with the labels."""
+"""Predictions of trials for a split, and their scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,19 +28,19 @@ def predict(
     buckets: Sequence[int],
     stop: Stop,
 ) -> dict[str, Predictions] | None:
-    """The predictions for every split, or None if the run was asked to stop meanwhile."""
+    """The predictions for every split; None: a stop was requested."""
     predictions = {}
     for split, rows in splits.items():
         outputs: list[jax.Array] = []
-        places: list[Indices] = []
-        for places_B, tokens_BxS in evaluation_batches(rows, batch_size, buckets):
+        indices: list[Indices] = []
+        for indices_B, tokens_BxS in evaluation_batches(rows, batch_size, buckets):
             if stop.requested:
                 return None
             outputs.append(programs.outputs_TxBxC(params, tokens_BxS))
-            places.append(places_B)
+            indices.append(indices_B)
         by_length_TxMxC = np.concatenate(jax.device_get(outputs), axis=1)
         outputs_TxNxC = np.empty_like(by_length_TxMxC[:, : len(rows)])
-        outputs_TxNxC[:, np.concatenate(places)] = by_length_TxMxC
+        outputs_TxNxC[:, np.concatenate(indices)] = by_length_TxMxC
         predictions[split] = (
             outputs_TxNxC[..., 0] if task.is_regression else outputs_TxNxC.argmax(-1)
         )

@@ -23,7 +23,7 @@ TRIALS_FILE = "trials.json"
 
 @dataclass(frozen=True)
 class Group:
-    """Trials of one program, and the folder that they have until they are finished."""
+    """The trials of one program, and the folder of their checkpoints until they are finished."""
 
     trials: tuple[Trial, ...]
     folder: Path
@@ -38,22 +38,22 @@ class Group:
 
 
 def plan_groups(workdir: Path, trials: Sequence[Trial], at_once: int, devices: int) -> list[Group]:
-    """The groups that finish these trials, those under way first.
+    """The groups that finish these trials, started groups first.
 
-    More trials than devices come in multiples of the devices, so that each has as many.
+    The size of a new group above the number of devices is a multiple of it.
     """
     unfinished = [trial for trial in trials if read_result(trial, workdir) is None]
-    begun_groups = _begun(workdir)
-    for group in begun_groups:  # killed after its last result was written
+    started_groups = _started(workdir)
+    for group in started_groups:  # killed after its last result was written
         if all(read_result(trial, workdir) is not None for trial in group.trials):
             group.end()
     groups = [
         group
-        for group in begun_groups
+        for group in started_groups
         if set(group.trials) <= set(trials) and not set(group.trials).isdisjoint(unfinished)
     ]
-    begun = {trial for group in groups for trial in group.trials}
-    rest = [trial for trial in unfinished if trial not in begun]
+    started = {trial for group in groups for trial in group.trials}
+    rest = [trial for trial in unfinished if trial not in started]
     while rest:
         size = min(at_once, len(rest))
         size -= size % devices if size > devices else 0
@@ -62,7 +62,7 @@ def plan_groups(workdir: Path, trials: Sequence[Trial], at_once: int, devices: i
     return groups
 
 
-def _begun(workdir: Path) -> list[Group]:
+def _started(workdir: Path) -> list[Group]:
     files = sorted((workdir / UNFINISHED).glob(f"*/{TRIALS_FILE}"))
     return [
         Group(tuple(Trial(**trial) for trial in json.loads(file.read_text())), file.parent)
@@ -72,24 +72,27 @@ def _begun(workdir: Path) -> list[Group]:
 
 def _group(workdir: Path, trials: tuple[Trial, ...]) -> Group:
     names = " ".join(trial.name for trial in trials)
-    if len(trials) > 1:  # too long for a folder
+    if len(trials) > 1:  # too long for a folder name
         names = f"{len(trials)}-trials-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
     return Group(trials, workdir / UNFINISHED / names)
 
 
-SHARE = 0.9
-"""Of a device's memory; the rest is for evaluation, and for what does not fit without gaps."""
+MEMORY_SHARE = 0.9
+"""Of a device's memory; the rest is for evaluation and fragmentation."""
 
 
 def trials_per_device(device: Any, compile_one: Callable[[], jax.stages.Compiled]) -> int:
-    """At least one: if not even that fits, the compiler will say so."""
-    # CPUs, and a few others, have no limit of their own.
+    """How many trials fit into a device, by the compiler's memory analysis of one; at least one.
+
+    One on CPUs: a single trial keeps the cores busy, and vmapped products are not faster.
+    """
+    # CPUs and a few other platforms report no limit.
     limit = (device.memory_stats() or {}).get("bytes_limit")
-    return 1 if limit is None else max(1, int(SHARE * limit) // bytes_of(compile_one()))
+    return 1 if limit is None else max(1, int(MEMORY_SHARE * limit) // bytes_of(compile_one()))
 
 
 def bytes_of(compiled: jax.stages.Compiled) -> int:
-    """What a program needs on each device."""
+    """The memory of a program on each device."""
     analysis: Any = compiled.memory_analysis()
     results = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     return int(analysis.argument_size_in_bytes + results + analysis.temp_size_in_bytes)

@@ -1,7 +1,7 @@
-"""The metrics of GLUE: each takes predictions and labels, and is larger for a better model.
+"""The metrics of GLUE: functions of predictions and labels; higher is better.
 
-Predictions are class numbers, or scores where the task is regression. Where a metric has no value,
-it is what scikit-learn and SciPy return: 0 for F1 and Matthews, NaN for the correlations.
+Predictions are class numbers, or scores for regression. Where a metric is undefined, it returns
+what scikit-learn and SciPy return: 0 for F1 and Matthews, NaN for the correlations.
 """
 
 import math
@@ -34,7 +34,7 @@ def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
     true_NxC = (labels[:, None] == classes).astype(np.float64)
 
     def covariance(a_NxC: NDArray[np.float64], b_NxC: NDArray[np.float64]) -> float:
-        # Times N squared: whole numbers, so that a constant's is exactly 0.
+        # Times N squared: integers, so that the variance of a constant is exactly 0.
         return float(len(a_NxC) * np.sum(a_NxC * b_NxC) - a_NxC.sum(0) @ b_NxC.sum(0))
 
     variances = covariance(predicted_NxC, predicted_NxC) * covariance(true_NxC, true_NxC)
@@ -54,10 +54,10 @@ def _correlation(
 ) -> float:
     if len(labels) < 2:
         return math.nan
-    with warnings.catch_warnings():  # of constant input, which a model may well predict at first
+    with warnings.catch_warnings():  # for constant input, which a model may predict at first
         warnings.simplefilter("ignore", stats.ConstantInputWarning)
         warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-        # In float32 the sums of a few thousand scores would be off in the fifth digit.
+        # In float32, sums of a few thousand scores are wrong in the fifth digit.
         result = function(predictions.astype(np.float64), labels.astype(np.float64))
     return float(result.statistic)
 

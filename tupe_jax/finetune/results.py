@@ -34,9 +34,9 @@ Scores = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Trial:
-    """All that tells one fine-tuning of a task from another.
+    """Identifies a fine-tuning run of a task.
 
-    The seed decides on the head's first weights, the order of the rows, and dropout.
+    The seed determines the initial weights of the head, the order of the examples, and dropout.
     """
 
     learning_rate: float
@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores after `step` batches, and the mean training loss since the evaluation before."""
+    """The scores after `step` batches, and the mean training loss since the last evaluation."""
 
     step: int
     epoch: float
@@ -80,28 +80,30 @@ def trials_of(learning_rates: Sequence[float], seeds: Sequence[int]) -> list[Tri
     """Every learning rate with every seed."""
     for name, values in (("learning rate", learning_rates), ("seed", seeds)):
         if len(set(values)) < len(values):
-            raise UserError(f"a {name} is given twice in {', '.join(map(str, values))}")
+            raise UserError(f"duplicate {name} in {', '.join(map(str, values))}")
     return [Trial(rate, seed) for rate in learning_rates for seed in seeds]
 
 
 def write_result(result: TrialResult, workdir: Path) -> None:
-    """Finish the trial's folder in a work directory."""
+    """Write the result of a trial, which marks its folder as finished."""
     file = workdir / result.trial.name / RESULT_FILE
     with atomic_file(file) as unfinished:
         unfinished.write_text(json.dumps(to_json(result), indent=2) + "\n", encoding="utf-8")
 
 
 def read_result(trial: Trial, workdir: Path) -> TrialResult | None:
-    """What came of a trial; None if it is not finished."""
+    """The result of a trial; None if it is not finished."""
     file = workdir / trial.name / RESULT_FILE
     if not file.exists():
         return None
     try:
         result = from_json(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is damaged ({error}); remove its folder to repeat it") from error
+        raise UserError(
+            f"{file} is damaged ({error}); remove its folder to train the trial again"
+        ) from error
     if result.trial != trial:
-        raise UserError(f"{file} is of {result.trial.name}; it was moved: put it back")
+        raise UserError(f"{file} belongs to {result.trial.name}; move it back")
     return result
 
 
@@ -147,7 +149,7 @@ def evaluation_from_json(values: Mapping[str, Any]) -> Evaluation:
 
 
 def _number_or_null(value: float) -> float | None:
-    """JSON has no NaN, which is what a correlation with constant predictions is."""
+    """JSON has no NaN, the value of a correlation with constant predictions."""
     return value if math.isfinite(value) else None
 
 
@@ -166,7 +168,7 @@ GLUE_FILES: Mapping[str, tuple[str, ...]] = {
     "rte": ("RTE.tsv",),
     "wnli": ("WNLI.tsv",),
 }
-"""The names that the server expects; MNLI has one for each of its splits, matched first."""
+"""The file names that the server expects; MNLI has one per split, matched first."""
 OTHER_FILE = "predictions.tsv"
 STSB_LIMITS = (0.0, 5.0)
 
@@ -174,7 +176,10 @@ STSB_LIMITS = (0.0, 5.0)
 def write_predictions(
     folder: Path, task: FinetuneTask, split: str, predictions: NDArray[Any]
 ) -> Path:
-    """Write what a model says of a dev or test split: class numbers, or scores / `score_scale`."""
+    """Write predictions of a dev or test split: class numbers, or scores / `score_scale`.
+
+    The format is that of GLUE's server: `index<TAB>prediction`.
+    """
     path = folder / predictions_file(task, split)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{index}\t{text}" for index, text in enumerate(_as_texts(task, predictions))]
@@ -184,7 +189,7 @@ def write_predictions(
 
 
 def predictions_file(task: FinetuneTask, split: str) -> Path:
-    """Where the predictions of a split are, such as `test/MNLI-mm.tsv`."""
+    """The path of the predictions of a split, such as `test/MNLI-mm.tsv`."""
     kind = split.partition("_")[0]
     if task.name not in GLUE_FILES:
         return Path(kind) / OTHER_FILE

@@ -61,7 +61,7 @@ WITHOUT_EFFECT = (
 )
 """Settings that do not change a trial's numbers."""
 
-FREE = (
+FREE_IN_FINETUNING = (
     *(f"finetune.{name}" for name in WITHOUT_EFFECT),
     "model.layer_loop",
     "model.remat",
@@ -77,7 +77,7 @@ def finetune(
     workdir: Path,
     stop: Stop,
 ) -> list[TrialResult] | None:
-    """Train what is not finished of the trials of one task; None: stopped on request, saved."""
+    """Train the unfinished trials of one task; None: stopped on request, checkpoint saved."""
     # ------------------------------------------------------------------ model, data
     model = finetuned_model_config(config, pretrained.config)
     classifier = Classifier(model, task.name, task.outputs, task.is_regression)
@@ -102,9 +102,9 @@ def finetune(
         batch_size=config.batch_size,
         rows_per_epoch=len(data.train),
     )
-    # Not before: settings that were refused bind nobody.
+    # Not earlier: rejected settings must not be written to the work directory.
     workdir.mkdir(parents=True, exist_ok=True)
-    check_begun_with(workdir, begun_with, FREE)
+    check_begun_with(workdir, begun_with, FREE_IN_FINETUNING)
     devices = jax.local_devices()
 
     @functools.cache  # groups of one size share their compiled programs
@@ -112,7 +112,7 @@ def finetune(
         return make_programs(classifier, optimizer, mesh_for(count, devices))
 
     def compile_one() -> jax.stages.Compiled:
-        """The step of a single trial, with the longest rows."""
+        """The training step of a single trial with the longest sequences."""
         programs = programs_for(1)
         choices = programs.choices(trials[:1])
         batch = TrainBatches(data.train, [0], config.batch_size, data.buckets[-1:])(0)
@@ -155,16 +155,16 @@ def _encode(
     limits = [encoding.longest for encoding in encodings(model).values() if encoding.longest]
     if config.length > min(limits, default=config.length):
         raise UserError(
-            f"rows of finetune.length={config.length} tokens are more than the model's "
-            f"position.max_length={min(limits)}; set the config's length to {min(limits)}"
+            f"finetune.length={config.length} is longer than the model's position.max_length="
+            f"{min(limits)}; set the config's length to {min(limits)}"
         )
 
-    def rows(examples: Sequence[Example]) -> EncodedSplit:
+    def encoded(examples: Sequence[Example]) -> EncodedSplit:
         return encode_split(examples, pretrained.tokenizer, config.length, task.score_scale)
 
-    train = rows(task.train)
-    dev = {split: rows(examples) for split, examples in task.dev.items()}
-    test = {split: rows(examples) for split, examples in task.test.items()}
+    train = encoded(task.train)
+    dev = {split: encoded(examples) for split, examples in task.dev.items()}
+    test = {split: encoded(examples) for split, examples in task.test.items()}
     longest = max(split.longest for split in (train, *dev.values(), *test.values()))
     return EncodedTask(task, train, dev, test, bucket_lengths(model, config.length, longest))
 
@@ -178,7 +178,7 @@ def _finish(
     number: int,
     workdir: Path,
 ) -> None:
-    """Write the folder of one trial of a group, its result last."""
+    """Write the folder of one trial of a group; its result comes last."""
     result = outcome.results[number]
     folder = workdir / result.trial.name
     for split, predictions_TxN in outcome.predictions.items():
@@ -227,15 +227,15 @@ def _head_metadata(
 def _announcement(
     data: EncodedTask, schedule: Schedule, groups: Sequence[Group], pretrained: TrainedModel
 ) -> str:
-    """What is going to happen."""
+    """A summary of the work ahead."""
     sizes = ", ".join(str(len(group.trials)) for group in groups)
     text = (
-        f"{data.task.name}: {len(data.train):,} rows of up to {data.train.longest} tokens, "
+        f"{data.task.name}: {len(data.train):,} examples of up to {data.train.longest} tokens, "
         f"{schedule.epochs} epochs of {schedule.steps_per_epoch:,} steps; trials at once: {sizes}"
     )
     length = pretrained.metadata.length
     if length is not None and data.train.longest > length:
-        text += f"; places beyond {length} are new to the model"
+        text += f"; the model was not pre-trained on positions beyond {length}"
     return text
 
 
@@ -247,7 +247,10 @@ def _parts(params: Params, *names: str) -> Params:
 def finetuning_command(
     config: FinetuneConfig, task: FinetuneTask, trial: Trial, checkpoint: str
 ) -> str | None:
-    """The `tupe finetune` with the fewest settings; None if the task is not one of a command's."""
+    """The shortest `tupe finetune` command that repeats a trial, for the model card.
+
+    None if the task was not opened by a command.
+    """
     if not task.arguments:
         return None
     return shlex.join(

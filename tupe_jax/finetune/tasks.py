@@ -1,6 +1,6 @@
-"""A task to fine-tune on: GLUE's, SNLI, a built-in one, or one's own files.
+"""Tasks to fine-tune on: GLUE, SNLI, the built-in tasks, or your own files.
 
-`open_task` reads all of it, so that whatever is missing or wrong is told before any training.
+`open_task` reads all examples, so that missing or wrong files are reported before training.
 """
 
 import math
@@ -20,21 +20,21 @@ KNOWN_TASKS = (*TASKS, *LABELS)
 PAPER_EPOCHS = 10
 PAPER_EPOCHS_OF_LARGE_TASKS = 5
 LARGE_TASKS = ("mnli", "qnli", "qqp", "snli")
-"""The paper's three; SNLI, which it does not have, is as large as MNLI."""
+"""The paper's three, and SNLI, which is as large as MNLI."""
 
 STSB_SCALE = 5.0
 BUILTIN_SEED = 0
 BUILTIN_TRAIN, BUILTIN_DEV = 4000, 1000
 MOST_CLASSES = 1000
-"""More different labels than this are scores, or another column."""
+"""A column with more distinct labels holds scores, or is the wrong column."""
 
 
 @dataclass(frozen=True)
 class FinetuneTask:
-    """Examples and what to make of them.
+    """The examples of a task, its classes and metrics.
 
-    The first metric on the first dev split chooses the best evaluation and is the task's number in
-    tables. Examples hold scores as they stand in the files; a model learns score / `score_scale`.
+    The first metric on the first dev split selects the best evaluation and is the task's number in
+    tables. Examples hold the scores of the files; a model learns score / `score_scale`.
     """
 
     name: str
@@ -44,11 +44,11 @@ class FinetuneTask:
     train: Sequence[Example]
     dev: Mapping[str, Sequence[Example]]
     test: Mapping[str, Sequence[Example]] = field(default_factory=dict)
-    """Splits to predict, whose labels are not known; in the order of GLUE's index."""
+    """Splits without known labels, to be predicted; in the order of GLUE's index."""
     epochs: int = PAPER_EPOCHS
     score_scale: float = 1.0
     arguments: tuple[str, ...] = ()
-    """Of `tupe finetune`, which open it again."""
+    """The arguments of `tupe finetune` that open this task."""
 
     def __post_init__(self) -> None:
         for split, examples in {"train": self.train, **self.dev}.items():
@@ -58,10 +58,10 @@ class FinetuneTask:
     def _check_label(self, label: int | float, where: str) -> None:
         if self.classes is None:
             if not math.isfinite(label):
-                raise UserError(f"{where}: its score {label} is not a finite number")
+                raise UserError(f"{where}: the score {label} is not a finite number")
         elif label not in range(len(self.classes)):
             raise UserError(
-                f"{where}: its label {label} is not the number of one of the {len(self.classes)} "
+                f"{where}: the label {label} is not a class number; there are {len(self.classes)} "
                 f"classes ({', '.join(self.classes)})"
             )
 
@@ -71,12 +71,12 @@ class FinetuneTask:
 
     @property
     def outputs(self) -> int:
-        """Size of the model's output: one number per class, or the score."""
+        """Size of the model's output: the number of classes, or 1 for a score."""
         return 1 if self.classes is None else len(self.classes)
 
     @property
     def chosen_by(self) -> tuple[str, str]:
-        """The dev split and the metric that choose the best evaluation."""
+        """The dev split and the metric that select the best evaluation."""
         return next(iter(self.dev)), self.metrics[0]
 
 
@@ -91,12 +91,12 @@ def open_task(
     train_examples: int | None = None,
     dev_examples: int | None = None,
 ) -> FinetuneTask:
-    """Read a task by its name, or one's own if `name` is the path of its training file.
+    """Read a task by its name, or your own task by the path of its training file.
 
-    GLUE and SNLI come from `data_dir`, in the original layout, or else from TFDS on disk; `train`
-    and `dev` (for MNLI: matched, mismatched) are files to take instead. One's own need `dev` and
+    GLUE and SNLI are read from `data_dir` in the original layout, or from TFDS on disk; `train` and
+    `dev` (for MNLI: matched, mismatched) replace single files. Your own task needs `dev` and
     `columns` ("sentence,label" or "sentence1,sentence2,label"). `train_examples` and
-    `dev_examples` are the sizes of a built-in task, without a number 4,000 and 1,000.
+    `dev_examples` are the sizes of a built-in task, by default 4,000 and 1,000.
     """
     arguments = [f"--task={name}"]
     given = {"data_dir": data_dir, "train": train, "columns": columns}
@@ -117,15 +117,15 @@ def open_task(
     path = Path(name)
     if path.suffix not in (".tsv", ".gz", ".txt") and not path.is_file():
         raise UserError(
-            f"no task {name!r}{did_you_mean(name, KNOWN_TASKS)}; there are "
-            f"{', '.join(KNOWN_TASKS)}, and one's own by the path of its training file (.tsv)"
+            f"no task {name!r}{did_you_mean(name, KNOWN_TASKS)}; choose one of "
+            f"{', '.join(KNOWN_TASKS)}, or give the path of your own training file (.tsv)"
         )
     _refuse(name, data_dir=data_dir, train=train, **sizes)
     return replace(_own(path, dev, columns, regression), arguments=tuple(arguments))
 
 
 def metrics_of(name: str) -> tuple[str, ...]:
-    """The metrics of a known task; the TUPE paper has accuracy where others put F1 first."""
+    """The metrics of a known task; as in the TUPE paper accuracy comes before F1."""
     if name in LABELS:
         return ("accuracy", "matthews")
     return tuple(sorted(TASKS[name].metrics, key=lambda metric: metric == "f1"))
@@ -195,12 +195,12 @@ def _builtin(name: str, train_examples: int, dev_examples: int) -> FinetuneTask:
 
 def _own(path: Path, dev: Sequence[Path], columns: str | None, regression: bool) -> FinetuneTask:
     if columns is None:
-        raise UserError(f"{path}: say what is in it, such as --columns=sentence1,sentence2,label")
+        raise UserError(f"{path}: name its columns, such as --columns=sentence1,sentence2,label")
     names = [name.strip() for name in columns.split(",")]
     if len(names) not in (2, 3) or not all(names) or len(set(names)) < len(names):
         raise UserError(
-            f"--columns={columns}: name one or two columns of text, then the label's, such as "
-            "sentence,label"
+            f"--columns={columns}: name one or two text columns, then the label column, such "
+            "as sentence,label"
         )
     if len(dev) != 1:
         raise UserError(f"{path}: give one file to evaluate on, such as --dev=dev.tsv")
@@ -211,7 +211,7 @@ def _own(path: Path, dev: Sequence[Path], columns: str | None, regression: bool)
         name=_own_name(path),
         classes=form.classes,
         metrics=("pearson", "spearman") if regression else ("accuracy", "matthews"),
-        # A model begins near 0 and moves in small steps: scores of 20 to 35 it would never reach.
+        # Outputs start near 0 and change in small steps; they would never reach scores like 30.
         score_scale=(max(abs(e.label) for e in train) or 1.0) if regression else 1.0,
         train=train,
         dev={"dev": read_tsv(dev[0], form)},
@@ -219,7 +219,7 @@ def _own(path: Path, dev: Sequence[Path], columns: str | None, regression: bool)
 
 
 def _own_name(path: Path) -> str:
-    """That of the file, or of its folder if it is called train; never that of a task we know."""
+    """The name of the file, or of its folder if the file is called train; never a known task."""
     name = path.name.partition(".")[0]
     if name in ("train", "training"):
         name = path.absolute().parent.name or name
@@ -229,7 +229,7 @@ def _own_name(path: Path) -> str:
 def _own_classes(path: Path, columns: Columns) -> tuple[str, ...]:
     classes = read_classes(path, columns)
     if len(classes) < 2:
-        raise UserError(f"{path}: every label is {classes[0]!r}; there is nothing to tell apart")
+        raise UserError(f"{path}: every label is {classes[0]!r}; a task needs at least two classes")
     if len(classes) > MOST_CLASSES:
         raise UserError(
             f"{path}: {len(classes)} different labels in column {columns.label!r}, such as "
@@ -239,7 +239,7 @@ def _own_classes(path: Path, columns: Columns) -> tuple[str, ...]:
 
 
 def _refuse(name: str, **options: object) -> None:
-    """Options that the task has no use for were not meant for it."""
+    """Reject options that the task does not use."""
     for option, value in options.items():
         if value:
             raise UserError(f"--{option} is not used with --task={name}; leave it out")

@@ -1,7 +1,7 @@
-"""The training loop of the trials that share a program.
+"""The training loop of a group of trials that share a program.
 
-Resuming is exact, as in pre-training: randomness and the order of the rows are functions of the
-trial's seed and the step, so a group goes on from its checkpoint as if nothing had happened.
+Resuming is exact, as in pre-training: randomness and the order of the examples are functions of the
+trial's seed and the step.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ from tupe_jax.finetune.results import (
 )
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.finetune.vmapped import Programs
-from tupe_jax.model import params as flat
+from tupe_jax.model.params import Array
+from tupe_jax.model.params import Path as ParamPath
 from tupe_jax.run.preemption import Stop
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.train_state import Params
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EncodedTask:
-    """A task as rows of tokens, and the lengths its batches may have."""
+    """A task as token sequences, and the possible lengths of its batches."""
 
     task: FinetuneTask
     train: EncodedSplit
@@ -51,15 +52,15 @@ class EncodedTask:
 
     @property
     def digest(self) -> str:
-        """Tells these rows from all others; no score depends on those of test files."""
+        """Identifies the train and dev splits; no score depends on the test splits."""
         splits = {"train": self.train, **self.dev}
-        digests = " ".join(f"{name} {rows.digest}" for name, rows in splits.items())
+        digests = " ".join(f"{name} {split.digest}" for name, split in splits.items())
         return hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a trial trains, and after which steps it is evaluated."""
+    """The length of a trial, and the steps after which it is evaluated."""
 
     steps_per_epoch: int
     epochs: int
@@ -71,14 +72,14 @@ class Schedule:
 
     @property
     def evaluations(self) -> frozenset[int]:
-        """In equal distances, the last one at the end; fewer where an epoch has too few steps."""
+        """Evenly spaced, the last one at the end; fewer if an epoch has too few steps."""
         count = self.epochs * self.evaluations_per_epoch
         return frozenset(math.ceil(n * self.total_steps / count) for n in range(1, count + 1))
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """Trained trials: results, and what the weights of the best evaluations say."""
+    """The results of trained trials, and the predictions of their best weights."""
 
     results: list[TrialResult]
     best_params: Params
@@ -91,12 +92,12 @@ def train_group(
     data: EncodedTask,
     schedule: Schedule,
     programs: Programs,
-    pretrained: Mapping[flat.Path, flat.Array],
+    pretrained: Mapping[ParamPath, Array],
     group: Group,
     stop: Stop,
 ) -> GroupResult | None:
-    """Train from the group's checkpoint, or from the start, to the end; None: stopped, saved."""
-    with ExitStack() as closing:  # whatever happens, a save under way is completed
+    """Train to the end, from the group's checkpoint if there is one; None: stopped, saved."""
+    with ExitStack() as closing:  # a pending save is completed in any case
         return _train_group(config, data, schedule, programs, pretrained, group, stop, closing)
 
 
@@ -105,12 +106,12 @@ def _train_group(
     data: EncodedTask,
     schedule: Schedule,
     programs: Programs,
-    pretrained: Mapping[flat.Path, flat.Array],
+    pretrained: Mapping[ParamPath, Array],
     group: Group,
     stop: Stop,
     closing: ExitStack,
 ) -> GroupResult | None:
-    # ------------------------------------------------------------------ resume or begin
+    # ------------------------------------------------------------------ resume or start
     trials, choices = group.trials, programs.choices(group.trials)
     checkpoints = Checkpoints(group.folder / CHECKPOINTS, CheckpointConfig(keep=1, keep_best=False))
     closing.callback(checkpoints.close)
@@ -145,7 +146,7 @@ def _train_group(
     def predictions_of(
         params: Params, splits: Mapping[str, EncodedSplit]
     ) -> dict[str, Predictions] | None:
-        """None if the run was asked to stop meanwhile."""
+        """None if a stop was requested."""
         return predict(programs, params, data.task, splits, config.batch_size, data.buckets, stop)
 
     def evaluated() -> int:
@@ -153,7 +154,7 @@ def _train_group(
         return evaluations[0][-1].step if evaluations[0] else 0
 
     def evaluate() -> None:
-        """Score the trials; a stop meanwhile leaves it to the run that goes on."""
+        """Score the trials; after a stop request the resumed run does it."""
         nonlocal state
         predictions = predictions_of(state.params, data.dev)
         if predictions is None:
@@ -168,7 +169,7 @@ def _train_group(
         logger.info("%s", _report(data.task, trials, evaluations))
 
     # ------------------------------------------------------------------ train
-    before: jax.Array | None = None
+    previous: jax.Array | None = None
     while True:
         if step in schedule.evaluations and evaluated() < step:
             evaluate()
@@ -178,9 +179,9 @@ def _train_group(
             break
         state, loss_T = programs.train(state, choices, batches(step))
         step += 1
-        # One step late: the devices have work while the host prepares more, but never far ahead.
-        jax.block_until_ready(before)
-        before = loss_T
+        # One step late: the devices stay busy, and the host is never far ahead.
+        jax.block_until_ready(previous)
+        previous = loss_T
         progress.advance(step)
 
     # ------------------------------------------------------------------ finish, or stop on request
@@ -199,7 +200,7 @@ def _train_group(
 
 
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The first of those with the highest chosen score; NaN is lower than any."""
+    """The first evaluation with the highest score; NaN is lower than any number."""
     split, metric = task.chosen_by
 
     def score(evaluation: Evaluation) -> float:
@@ -212,7 +213,7 @@ def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> Evaluation
 def _report(
     task: FinetuneTask, trials: Sequence[Trial], evaluations: Sequence[Sequence[Evaluation]]
 ) -> str:
-    """Of the last evaluation; of several trials the lowest and the highest."""
+    """The last evaluation; for several trials the lowest and the highest value."""
     split, metric = task.chosen_by
     last = [of_trial[-1] for of_trial in evaluations]
 

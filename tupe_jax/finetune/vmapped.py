@@ -1,8 +1,8 @@
-"""Many fine-tunings in one program: a step of all trials is one trial's step, vmapped.
+"""Many fine-tuning trials in one program: the step of one trial, vmapped.
 
-The arrays of all trials lie side by side, along a first axis that is divided among the devices. No
-trial knows of the others: what it computes is what it would compute alone, up to the rounding of
-sums, and devices have nothing to tell each other.
+The arrays of all trials have a leading axis that is sharded over the devices. Trials are
+independent: each computes what it would compute alone, up to the rounding of sums, and the devices
+do not communicate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,20 +36,20 @@ BY_TRIAL, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 @dataclass(frozen=True)
 class Programs:
-    """What can be done with several trials at once, on the devices of a mesh.
+    """Compiled functions of several trials, on the devices of a mesh.
 
-    All arrays have a leading axis of trials, but for what is said to be common to them. A state
-    that is given to `train` or `after_evaluation` is given up.
+    All arrays have a leading axis of trials unless they are shared by all trials. `train` and
+    `after_evaluation` donate the state.
     """
 
     mesh: Mesh
     first_state: Callable[[Choices, Mapping[Path, Array]], TrialState]
-    """From choices and common pretrained weights."""
+    """From choices and shared pre-trained weights."""
     train: jax.stages.Wrapped
     """(state, choices, batch) -> (state, losses)."""
     after_evaluation: Callable[[TrialState, Array], TrialState]
     outputs_TxBxC: Callable[[Params, Array], jax.Array]
-    """From params and the tokens of a common batch."""
+    """From params and the tokens of a shared batch."""
 
     def choices(self, trials: Sequence[Trial]) -> Choices:
         choices = Choices(
@@ -60,7 +60,7 @@ class Programs:
         return placed
 
     def abstract_state(self, choices: Choices, pretrained: Mapping[Path, Array]) -> TrialState:
-        """Shapes and shardings, as a restore wants them."""
+        """Shapes and shardings, for restoring a checkpoint."""
         state: TrialState = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._sharding),
             jax.eval_shape(self.first_state, choices, pretrained),
@@ -75,10 +75,10 @@ class Programs:
 def make_programs(
     classifier: Classifier, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> Programs:
-    """The programs of one task; they are compiled when they first meet a shape."""
+    """The functions of one task; each is compiled at its first call with a new shape."""
 
     def of_trials(function: Callable[..., Any], *in_specs: Any, **settings: Any) -> Any:
-        """A function of one trial as one of all; arguments that are `WHOLE` are common to them."""
+        """Map a function of one trial over all; arguments that are `WHOLE` are shared."""
         in_axes = [0 if spec == BY_TRIAL else None for spec in in_specs]
         divided = jax.shard_map(
             jax.vmap(function, in_axes),
@@ -103,7 +103,7 @@ def make_programs(
 
 
 def mesh_for(trials: int, devices: Sequence[Any]) -> Mesh:
-    """As many of the devices as get the same number of trials each."""
+    """The largest number of devices that divides the trials evenly."""
     count = max(n for n in range(1, len(devices) + 1) if trials % n == 0)
     return Mesh(np.asarray(devices[:count]), (AXIS,))
 
@@ -111,7 +111,7 @@ def mesh_for(trials: int, devices: Sequence[Any]) -> Mesh:
 def unit_optimizer(
     config: OptimizerConfig, *, total_steps: int, batch_size: int, rows_per_epoch: int
 ) -> optax.GradientTransformation:
-    """The optimizer with a peak learning rate of 1, by which every trial multiplies its own."""
+    """The optimizer with a peak learning rate of 1, which each trial scales by its own."""
     config = replace(config, peak_learning_rate=1.0)
     schedule = scheduled_learning_rate(
         config,

@@ -1,20 +1,20 @@
-"""The laboratory: what positions have learned, measured, probed and compared.
+"""The laboratory: measure and compare what models have learned about positions and word order.
 
-Looking:   metrics.py             numbers for a matrix of attention weights
-           position_attention.py  attention that carries position only, in two ways
-           head_kinds.py          heads sorted into the TUPE paper's five kinds
-           four_terms.py          what BERT-A's logits are made of
-Probing:   written.py, shuffles.py, roles.py   sentences with trees, and other orders of their words
-           inference_pairs.py     pairs with trees, built in or of SNLI
-           probes.py              a classifier before and after the order is changed
-           inference_probes.py    the same of a fine-tuned model
+Attention  metrics.py             metrics of a matrix of attention weights
+           position_attention.py  position-only attention, from the bias and by probing
+           head_kinds.py          heads classified into the TUPE paper's five kinds
+           four_terms.py          BERT-A's logits as a sum of four terms
+Word order written.py, shuffles.py, semantic_roles.py   parsed sentences with changed word order
+           nli_pairs.py           NLI pairs with parse trees, built in or from SNLI
+           probes.py              the accuracy of a classifier before and after a change of order
+           nli_probes.py          the same for a fine-tuned model
            minimal_pairs.py       which of two sentences a masked language model prefers
-           order_sensitivity.py   order in representations
-           intervals.py           how sure all that is
-Together:  comparison.py          several models side by side
-           analysis.py            one model with all of it; `tupe analyze`
+           order_sensitivity.py   word order in sentence representations
+           intervals.py           confidence intervals
+Reports    comparison.py          several models in one table
+           analysis.py            all measurements of one model; `tupe analyze`
 
-The names below are those of a notebook: `from tupe_jax import lab`.
+For notebooks: `from tupe_jax import lab`.
 """
 
 from tupe_jax.lab.analysis import Looks, look, text_rows

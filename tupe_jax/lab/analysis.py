@@ -1,4 +1,4 @@
-"""One trained model, looked at with all that the laboratory has."""
+"""All measurements of the laboratory for one trained model."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from tupe_jax.data.builtin import documents
 from tupe_jax.data.labelled.blimp_snli import MinimalPair
 from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
-from tupe_jax.lab.head_kinds import Kind, kinds_of
+from tupe_jax.lab.head_kinds import HeadKind, kinds_of
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.lab.nli_probes import NliProbes, nli_head, probe_nli
@@ -32,41 +32,41 @@ from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 SEED = 8
-"""Of the built-in text that is looked at."""
+"""Seed of the built-in text that is used."""
 _ROWS = 32
 _SENTENCES = 300
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Position-only attention by one source, measured and sorted."""
+    """Position-only attention of one source, with its metrics and the kinds of its heads."""
 
     attention: PositionAttention
     of_mean: Mapping[str, float]
     by_head: Mapping[str, NDArray[np.float64]]
     """Every metric, [L, H]."""
-    kinds: Sequence[Sequence[Kind]]
+    kinds: Sequence[Sequence[HeadKind]]
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that was found."""
+    """The results of all measurements."""
 
     config: ModelConfig
     length: int
     """Positions in every matrix."""
     looks: Mapping[Source, Looks]
     disagreement: NDArray[np.float64] | None
-    """Between the two sources, [L, H], where there are two."""
+    """Between the two sources, [L, H]; None if there is only one."""
     four_terms: FourTerms | None
     order: OrderSensitivity | None
-    """None, like all that follows and the four terms, if the model has no vocabulary."""
+    """None, like the four terms and the fields below, if the model has no tokenizer."""
     pairs: Mapping[str, PairsResult]
-    """Empty if the model has no head for masked words, either."""
+    """Also empty if the model has no masked-LM head."""
     pairs_too_long: int
-    """Left out, since the model has no positions for them."""
+    """Pairs left out because the model has too few positions."""
     probes: NliProbes | str
-    """Or why there are none."""
+    """Or the reason why there are none."""
 
 
 def analyse(
@@ -80,10 +80,10 @@ def analyse(
     probe_pairs: Sequence[NliPair],
     head_lengths: Mapping[str, int],
 ) -> Analysis:
-    """Look at `length` positions by `words` probing words, judge pairs, ask for shuffled ones.
+    """Measure `length` positions with `words` probing tokens, score minimal pairs, run probes.
 
-    The words are chosen from `ordinary_ids`; without a vocabulary that is all there is to do.
-    `head_lengths` has the longest row that each head was fine-tuned with, where it is known.
+    Probing tokens are chosen from `ordinary_ids`. Without a tokenizer only position-only attention
+    is measured. `head_lengths` has the sequence length of each head's fine-tuning, if known.
     """
     attentions = side_by_side(model, length, choose_words(ordinary_ids, words))
     positions_only = Analysis(
@@ -95,13 +95,13 @@ def analyse(
         order=None,
         pairs={},
         pairs_too_long=0,
-        probes="the model has no vocabulary, and all that needs texts is left out",
+        probes="the model has no tokenizer, so all measurements on text are left out",
     )
     if vocabulary is None:
         return positions_only
     fitting = [pair for pair in pairs if fits(model.config, vocabulary, pair.good, pair.bad)]
-    judges = model.config.masked_word_head
-    if judges and not fitting:
+    has_mlm_head = model.config.masked_word_head
+    if has_mlm_head and not fitting:
         raise UserError(
             f"none of {len(pairs)} minimal pairs fits into position.max_length="
             f"{model.config.position.max_length} tokens"
@@ -111,14 +111,14 @@ def analyse(
         positions_only,
         four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
         order=_order(model, vocabulary),
-        pairs=score_pairs(model, vocabulary, fitting) if judges else {},
+        pairs=score_pairs(model, vocabulary, fitting) if has_mlm_head else {},
         pairs_too_long=len(pairs) - len(fitting),
         probes=_probes(model, vocabulary, probe_pairs, head_lengths),
     )
 
 
 def look(attention: PositionAttention) -> Looks:
-    """Measure and sort every head."""
+    """Measure and classify every head."""
     return Looks(
         attention,
         attention.measures_of_mean(),
@@ -150,7 +150,7 @@ def _probes(
 
 
 def text_rows(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
-    """Sequences of built-in text as in training: [CLS], then sentences, each with its [SEP]."""
+    """Sequences of built-in text as in training: [CLS], then sentences, each followed by [SEP]."""
     stream: list[int] = []
     for document in documents(SEED, 0, _ROWS * length):
         for sentence in document.sentences:
@@ -162,5 +162,5 @@ def text_rows(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
 
 
 def fits(config: ModelConfig, vocabulary: Tokenizer, *texts: str) -> bool:
-    """Whether the model has positions for each of the texts."""
+    """Whether the model has enough positions for each text."""
     return max(len(vocabulary.encode(text)) + 2 for text in texts) <= longest_input(config)

@@ -1,4 +1,4 @@
-"""An analysis as text to read, as JSON, as CSV and as pictures."""
+"""An analysis as text, JSON, CSV and plots."""
 
 import csv
 import dataclasses
@@ -61,8 +61,8 @@ def _positions(analysis: Analysis) -> Iterator[str]:
         yield f"  {name.replace('_', ' '):24}" + "".join(numbers)
     if analysis.disagreement is not None:
         yield (
-            f"The two ways place {analysis.disagreement.mean():.1%} of the weight differently "
-            f"(mean of heads; most {analysis.disagreement.max():.1%})."
+            f"The two sources assign {analysis.disagreement.mean():.1%} of the weight differently "
+            f"(mean over heads; maximum {analysis.disagreement.max():.1%})."
         )
 
 
@@ -76,7 +76,7 @@ def _kinds(analysis: Analysis) -> Iterator[str]:
 
 def _terms(terms: FourTerms) -> Iterator[str]:
     yield "The first layer's logits in four terms: standard deviation over j (mean of heads)"
-    yield f"  {'':18}    all  of the variance  without what is alike for all i"
+    yield f"  {'':18}    all  of the variance      without the mean over all i"
     rows = zip(TERMS, terms.spread_4xH, terms.share_4xH, terms.interaction_4xH, strict=True)
     for name, spread_H, share_H, interaction_H in rows:
         yield (
@@ -86,9 +86,9 @@ def _terms(terms: FourTerms) -> Iterator[str]:
     mixed_H = terms.mixed_share_H
     yield (
         f"Mixed terms: {mixed_H.mean():.1%} of the variance ({mixed_H.min():.1%} to "
-        f"{mixed_H.max():.1%} by head; 0 % is flat, 50 % like the others),"
+        f"{mixed_H.max():.1%} by head; 0 % is flat, 50 % like the other terms),"
     )
-    yield f"{terms.mixed_interaction_share_H.mean():.1%} because a word is at its position"
+    yield f"{terms.mixed_interaction_share_H.mean():.1%} from interactions of word and position"
 
 
 def _order(order: OrderSensitivity) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _order(order: OrderSensitivity) -> Iterator[str]:
 
 def _pairs(analysis: Analysis) -> Iterator[str]:
     left_out = analysis.pairs_too_long
-    more = f"; {left_out} longer than the model's positions left out" if left_out else ""
+    more = f"; {left_out} longer than the model's positions were left out" if left_out else ""
     yield f"Minimal pairs by pseudo-log-likelihood (accuracy at chance: 0.5; 95 %){more}"
     width = max(map(len, analysis.pairs))
     yield f"  {'':{width}}  pairs  accuracy                 good - bad, nats"
@@ -111,18 +111,18 @@ def _probes(probes: NliProbes | str) -> Iterator[str]:
     if isinstance(probes, str):
         yield f"No probes: {probes}"
         return
-    more = f"; {probes.too_long} longer than its rows left out" if probes.too_long else ""
-    yield f"The order of words changed in {probes.pairs} pairs, head {probes.head} (95 %){more}"
+    more = f"; {probes.too_long} longer than its sequences left out" if probes.too_long else ""
+    yield f"Word order changed in {probes.pairs} pairs, head {probes.head} (95 %){more}"
     yield f"  {'':10}  pairs  accuracy before         after                   delta"
     for result in probes.results:
         before, after = str(result.original), str(result.changed)
         yield f"  {result.name:10} {result.count:6}  {before:23} {after:23} {result.delta}"
-    yield "Shuffle-3 to Random: the premise shuffled, the right answer stays; Shuffle-SR: agent and"
-    yield "patient of an entailed hypothesis exchanged, any answer but entailment is right"
+    yield "Shuffle-3 to Random: the premise is shuffled, the label stays. Shuffle-SR: agent and"
+    yield "patient of an entailed hypothesis are exchanged; any label but entailment is right"
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
-    """All numbers but the matrices."""
+    """All numbers except the matrices."""
     return {
         "model": dataclasses.asdict(analysis.config),
         "positions": analysis.length,
@@ -162,7 +162,7 @@ def _list(array: Any) -> Any:
 
 
 def _heads(look: Looks) -> Iterator[dict[str, Any]]:
-    """One row for each head; a layer of None is one bias for all layers."""
+    """One row for each head; layer None stands for a bias that all layers share."""
     shared = len(look.kinds) == 1 and look.attention.source == "bias"
     for layer, kinds in enumerate(look.kinds):
         for head, kind in enumerate(kinds):
@@ -176,7 +176,7 @@ def _heads(look: Looks) -> Iterator[dict[str, Any]]:
 
 
 def as_csv(analysis: Analysis) -> str:
-    """One line for each source, layer and head."""
+    """One row for each source, layer and head."""
     rows = [
         {"source": source, **row} for source, look in analysis.looks.items() for row in _heads(look)
     ]
@@ -188,7 +188,7 @@ def as_csv(analysis: Analysis) -> str:
 
 
 def write_report(analysis: Analysis, about: str, folder: Path) -> list[Path]:
-    """Write everything to a folder that is there, and return the files."""
+    """Write everything to an existing folder, and return the files."""
     texts: Mapping[str, str] = {
         TEXT_FILE: as_text(analysis, about) + "\n",
         JSON_FILE: json.dumps(as_json(analysis), indent=1) + "\n",

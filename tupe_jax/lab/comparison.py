@@ -1,8 +1,8 @@
-"""Several trained models side by side: how symmetric and how local their attention to positions is.
+"""Symmetry and locality of position-only attention of several models in one table.
 
-The columns of Chen et al. (2023) first, in percent as there: of the mean over all layers and heads
-of what identical words attend to. A second symmetry and the direction follow, for the first cannot
-see that attention goes to one side only.
+The first columns are those of Chen et al. (2023), in percent: metrics of attention among identical
+words, of the mean over all layers and heads. Mirror symmetry and direction follow, because the
+published symmetry does not detect one-sided attention.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ COLUMNS = ("symmetry", "locality", "mirror_symmetry", "direction")
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What was found of one model."""
+    """The measurements of one model."""
 
     name: str
     encoding: str
@@ -32,7 +32,7 @@ class ComparisonRow:
 def measure(
     name: str, model: MaskedLM, ordinary_ids: NDArray[np.int32], *, length: int, words: int
 ) -> ComparisonRow:
-    """Look at `length` positions of a model by `words` probing words out of these."""
+    """Measure `length` positions of a model with `words` of the ordinary tokens."""
     probing = choose_words(ordinary_ids, words)
     found = attention_among_identical_words(model, length, probing)
     return ComparisonRow(
@@ -46,7 +46,7 @@ def _encoding(config: ModelConfig) -> str:
 
 
 def as_table(lines: Sequence[ComparisonRow], *, length: int, words: int) -> str:
-    """The table, one model in a line."""
+    """A table with one row for each model."""
     names = [column.replace("_", " ") for column in COLUMNS]
     width = max(len("model"), *(len(line.name) for line in lines))
     encodings = max(len("positions"), *(len(line.encoding) for line in lines))

@@ -1,14 +1,14 @@
-"""What the logits of BERT-A's first layer are made of (Ke et al., 2021, Eq. 6).
+"""The logits of BERT-A's first layer as a sum of four terms (Ke et al., 2021, Eq. 6).
 
 With positions p added to words w at the input, a logit is a sum of four products:
 
     word-word          (w_i W^Q)(w_j W^K)^T        word-position       (w_i W^Q)(p_j W^K)^T
     position-word      (p_i W^Q)(w_j W^K)^T        position-position   (p_i W^Q)(p_j W^K)^T
 
-The paper leaves out the LayerNorm between the sum and the product. It is here, exactly: given the
-standard deviation of w_i + p_i, it is linear, and w_i and p_i go through it side by side. Its
-bias and those of the projections are constants that would be there without positions, too: they
-belong to the word. So the four terms sum to the model's logits.
+The paper leaves out the LayerNorm between the sum and the product. Here it is included exactly:
+given the standard deviation of w_i + p_i it is linear, so it applies to w_i and p_i separately. Its
+bias and the biases of the projections do not depend on positions and are added to the word. So the
+four terms sum to the model's logits.
 """
 
 from dataclasses import dataclass
@@ -36,40 +36,37 @@ class FourTerms:
     """The terms in the order of TERMS, for each head of the first layer."""
 
     mean_4xHxSxS: NDArray[np.float32]
-    """Over the rows of tokens: what depends on the words averages out, as in the paper's figure."""
+    """Mean over sequences: word-specific parts average out, as in the paper's figure."""
     spread_4xH: NDArray[np.float32]
-    """Standard deviation over j, the only part of a logit that softmax can see; over i and the rows
-    of tokens the root of the mean square."""
+    """Standard deviation over j, the only part of a logit that affects softmax; root mean square
+    over i and the sequences."""
     interaction_4xH: NDArray[np.float32]
-    """The same without what is alike for all i. The vectors p have a mean, which tells nothing of a
-    position but makes position-word prefer some words; this leaves it out."""
+    """The same without the mean over i. The vectors p have a common mean, which carries no position
+    but makes position-word prefer some words; this removes it."""
 
     @property
     def share_4xH(self) -> NDArray[np.float32]:
-        """Of each term in the sum of all four terms' variances over j."""
+        """The variance over j of each term, as a share of the sum over all four terms."""
         variance_4xH = self.spread_4xH**2
         share: NDArray[np.float32] = variance_4xH / variance_4xH.sum(0)
         return share
 
     @property
     def mixed_share_H(self) -> NDArray[np.float32]:
-        """How much of the variance the mixed terms have together: 0 if they are flat.
-
-        Four terms that vary alike would have a half.
-        """
+        """The share of the two mixed terms: 0 if they are flat, 1/2 if all four vary alike."""
         share: NDArray[np.float32] = self.share_4xH[1:3].sum(0)
         return share
 
     @property
     def mixed_interaction_share_H(self) -> NDArray[np.float32]:
-        """How much of it is there because this word is at this position."""
+        """The share that is due to interactions of a word with its position."""
         mixed_H = (self.interaction_4xH[1:3] ** 2).sum(0)
         share: NDArray[np.float32] = mixed_H / (self.spread_4xH**2).sum(0)
         return share
 
 
 def can_be_expanded(config: ModelConfig) -> bool:
-    """Whether positions are added to the input, and meet the words in no other way."""
+    """Whether positions are added to the input and interact with words in no other way."""
     chosen = encodings(config).values()
     added = any(e.input for e in chosen) and config.embedding_norm
     return added and not any(e.queries_keys or e.scores for e in chosen)
@@ -77,17 +74,17 @@ def can_be_expanded(config: ModelConfig) -> bool:
 
 @full_precision
 def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
-    """The expansion, for rows of real text without padding."""
+    """The four terms for sequences of text without padding."""
     tokens = np.asarray(tokens_BxS)
     config = model.config
     if not can_be_expanded(config):
         raise UserError(
-            f"the four terms are those of positions added to the input, and of nothing else that "
-            f"meets the words: not of position.absolute={config.position.absolute!r} with "
+            f"the four terms need positions that are added to the input and interact with words in "
+            f"no other way, not position.absolute={config.position.absolute!r} with "
             f"position.relative={config.position.relative!r}"
         )
     if tokens.ndim != 2 or (tokens == config.pad_id).any():
-        raise UserError("the four terms are taken of whole rows of tokens, [rows, length]")
+        raise UserError("the four terms need sequences without padding, an array [batch, length]")
     model.encoder.positions.check_length(tokens.shape[1])
     return FourTerms(*jax.device_get(_statistics(model.encoder, jnp.asarray(tokens))))
 
@@ -100,11 +97,11 @@ def _statistics(encoder: Encoder, tokens_BxS: jax.Array) -> tuple[jax.Array, jax
     def spread(terms: jax.Array) -> jax.Array:
         return jnp.sqrt(terms.var(-1).mean((1, 3)))
 
-    alike_for_all_i = terms_4xBxHxSxS.mean(-2, keepdims=True)
+    mean_over_i = terms_4xBxHxSxS.mean(-2, keepdims=True)
     return (
         terms_4xBxHxSxS.mean(1),
         spread(terms_4xBxHxSxS),
-        spread(terms_4xBxHxSxS - alike_for_all_i),
+        spread(terms_4xBxHxSxS - mean_over_i),
     )
 
 

@@ -1,5 +1,5 @@
-"""Confidence intervals of 95 %: for shares, for shares of the same examples before and after a
-change, and by the bootstrap over examples for all else.
+"""95 % confidence intervals: of proportions, of paired differences of proportions, and by the
+bootstrap for all other statistics.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _RESAMPLES = 5000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, and the interval that holds the true value in 95 % of such experiments."""
+    """An estimate with its 95 % confidence interval."""
 
     estimate: float
     low: float
@@ -29,24 +29,24 @@ class Interval:
 
 
 def wilson(hits_N: ArrayLike) -> Interval:
-    """The share of hits; a hit is 1, a miss 0, a draw 1/2.
+    """Wilson's interval of the proportion of hits; a hit is 1, a miss 0, a tie 1/2.
 
-    Unlike the bootstrap it has a width when all are hits. Draws make it a little too wide.
+    Unlike the bootstrap it has a positive width if all are hits. Ties make it slightly too wide.
     """
     hits: NDArray[np.float64] = _examples(hits_N)
     n, share = len(hits), float(hits.mean())
     centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    # Rounding must not put a share of 0 or 1 outside its own interval.
+    # Rounding must not put a proportion of 0 or 1 outside its own interval.
     low, high = min(share, centre - half), max(share, centre + half)
     return Interval(share, float(low), float(high), "wilson")
 
 
 def paired_difference(before_N: ArrayLike, after_N: ArrayLike) -> Interval:
-    """The share of hits after a change less that before it, of the same examples.
+    """The proportion of hits after a change minus that before, for the same examples.
 
-    By Bonett and Price (2012): as if one example more had been lost, and one more gained. Unlike
-    the bootstrap it has a width when no example was.
+    By Bonett and Price (2012), who add one lost and one gained example. Unlike the bootstrap it has
+    a positive width if no example changes.
     """
     before, after = _examples(before_N), _examples(after_N)
     n, lost, gained = len(before), int((after < before).sum()), int((after > before).sum())
@@ -64,14 +64,14 @@ def bootstrap(
     *,
     seed: int = 0,
 ) -> Interval:
-    """A function of means over examples, by default their mean: the percentile bootstrap.
+    """The percentile bootstrap of a function of means over examples, by default the mean itself.
 
-    `values_N` is [N], or [N, K] if the function takes K means, which are then resampled together:
-    differences of paired values have to be. Equal values have an interval of no width.
+    `values_N` is [N], or [N, K] if the function takes K means, which are resampled together, as
+    paired values require. The interval of equal values has no width.
     """
     values = _examples(values_N)
     values_NxK = values.reshape(len(values), -1)
-    # Examples drawn with replacement are counts by multinomial; equal ones may share a count.
+    # Drawing with replacement gives multinomial counts; equal examples can share a count.
     distinct_MxK, counts_M = np.unique(values_NxK, axis=0, return_counts=True)
     n = len(values_NxK)
     drawn_RxM = np.random.default_rng(seed).multinomial(n, counts_M / n, size=_RESAMPLES)

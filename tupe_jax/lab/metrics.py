@@ -1,11 +1,11 @@
-"""Numbers for a matrix M of attention weights: M_ij is how much position i attends to position j.
+"""Metrics of a matrix M of attention weights: M_ij is the weight of position j for position i.
 
-    locality(matrix)            one matrix, anything numpy can read: a float, computed in float64
-    locality.batched(x)         x is [..., n, n], of numpy or of JAX, also under jit: [...]
+    locality(matrix)            one matrix, any array-like: a float, computed in float64
+    locality.batched(x)         x is [..., n, n], a numpy or JAX array, also under jit: [...]
 
-Each function below says what it can and cannot see. They are made for weights, whose rows sum to 1;
-`translation_invariance` and `effective_rank` are as useful for a bias before its softmax.
-Most of them change with the length n for what one would call the same head: state n beside them.
+Each docstring states what the metric detects and what it does not. The metrics are defined for
+weights, whose rows sum to 1; `translation_invariance` and `effective_rank` are also useful for a
+bias before its softmax. Always report n: most metrics depend on the length.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ _SHORTEST = 3  # below that no position has a neighbour on either side
 
 @dataclass(frozen=True)
 class Metric:
-    """A number for a matrix; `batched` gives one for each of many."""
+    """A function of one matrix; `batched` applies it to many."""
 
     name: str
     about: str
-    """Definition, range, what it sees and what it does not."""
+    """Definition, range, and what it does and does not detect."""
     formula: Callable[[Any, Any, float], Any]
 
     def __call__(self, matrix: ArrayLike) -> float:
@@ -41,7 +41,7 @@ class Metric:
         return float(self._of(given.astype(np.float64), np, _rounding(given.dtype)))
 
     def batched(self, matrices: Any) -> Any:
-        """[..., n, n] -> [...]; where a matrix is not finite, neither is its number."""
+        """[..., n, n] -> [...]; the metric of a matrix that is not finite is not finite."""
         return self._of(matrices, matrices.__array_namespace__(), _rounding(matrices.dtype))
 
     def _of(self, m: Any, xp: Any, rounding: float) -> Any:
@@ -54,7 +54,7 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {}
-"""All of them, by name, in the order of this file."""
+"""All metrics by name, in the order of this file."""
 
 
 def _metric(formula: Callable[[Any, Any, float], Any]) -> Metric:
@@ -64,10 +64,10 @@ def _metric(formula: Callable[[Any, Any, float], Any]) -> Metric:
 
 
 def _rounding(dtype: Any) -> float:
-    """What arithmetic of this type may add to a weight, relative to its row's largest.
+    """The rounding error of a weight of this type, relative to the largest weight of its row.
 
-    Some formulas ask which of two weights is larger, or divide by how much weights differ. Of
-    weights that should be equal, and come from a model in float32, they would report the rounding.
+    Some formulas compare two weights, or divide by their difference. For weights that should be
+    equal they would otherwise report the rounding errors of float32.
     """
     return 64 * float(np.finfo(dtype).eps) if np.dtype(dtype).kind == "f" else 0.0
 
@@ -76,9 +76,9 @@ def _rounding(dtype: Any) -> float:
 def locality(m: Any, xp: Any, rounding: float) -> Any:
     """Mean over i of sum_j M_ij / 2^|i-j|, in [0, 1] (Chen et al., 2023).
 
-    1: every position attends to itself; 0.5: to a neighbour. Sees how near the weight lies, not on
-    which side. It falls with n for a flat matrix (0.140 at n = 20, 0.023 at n = 128), and beyond a
-    distance of about ten it does not tell far from farther.
+    1: every position attends to itself; 0.5: to a neighbour. Detects how near the weight is, not on
+    which side. It decreases with n for a uniform matrix (0.140 at n = 20, 0.023 at n = 128), and
+    does not distinguish distances beyond about ten.
     """
     n = m.shape[-1]
     return (m * 0.5 ** abs(_offsets(xp, n))).sum(-1).mean(-1)
@@ -89,11 +89,11 @@ def symmetry(m: Any, xp: Any, rounding: float) -> Any:
     """1 - mean of |M_i,i-k - M_i,i+k|, min-max scaled within row i (Chen et al., 2023).
 
     k = 1 .. min(i, n-1-i); the mean is over all such pairs (i, k) of the matrix. In [0, 1].
-    Sees whether the differences of left and right are alike at all distances, and no more: uniform
-    causal attention, wholly one-sided, has 1; a previous-token head 0.97 at n = 128. Since each row
-    is scaled by its own largest difference, differences that hardly matter count as much as large
-    ones. Read it beside `mirror_symmetry`. The released code scales rounding, too. Here a row whose
-    differences vary by no more than 64 eps of its largest weight counts as symmetric.
+    Detects only whether the differences of left and right are equal at all distances: uniform
+    causal attention, which is one-sided, has 1; a previous-token head has 0.97 at n = 128. Each row
+    is scaled by its own largest difference, so negligible differences count as much as large ones.
+    Use it together with `mirror_symmetry`. The released code also scales rounding errors. Here a
+    row whose differences vary by at most 64 eps of its largest weight counts as symmetric.
     """
     left, right, is_pair = _mirrored(m, xp)
     difference = abs(left - right)
@@ -109,10 +109,10 @@ def symmetry(m: Any, xp: Any, rounding: float) -> Any:
 def mirror_symmetry(m: Any, xp: Any, rounding: float) -> Any:
     """1 - sum |M_i,i-k - M_i,i+k| / sum (M_i,i-k + M_i,i+k), both over all pairs (i, k).
 
-    1: left and right are mirror images; 0: each distance has weight on one side only. Sees
-    one-sidedness, which `symmetry` does not, and counts a difference by the weight it moves. Does
-    not see which side (`direction` does), nor heads that cancel in a mean: take it of each head.
-    A matrix without weight beside the diagonal has 1.
+    1: left and right are mirror images; 0: each distance has weight on one side only. Detects
+    one-sidedness, which `symmetry` does not, and weights a difference by its size. Does not detect
+    the side (`direction` does), nor heads that cancel in a mean: compute it per head. A matrix
+    without weight off the diagonal has 1.
     """
     left, right, _ = _mirrored(m, xp)
     difference = _beyond_rounding(left - right, m, xp, rounding)
@@ -121,10 +121,10 @@ def mirror_symmetry(m: Any, xp: Any, rounding: float) -> Any:
 
 @_metric
 def direction(m: Any, xp: Any, rounding: float) -> Any:
-    """Sum of sign(j-i) M_ij over the sum of M_ij beside the diagonal.
+    """Sum of sign(j-i) M_ij divided by the sum of M_ij off the diagonal.
 
-    -1: only earlier positions; 1: only later ones; 0: as much here as there, at whatever distances.
-    Does not see asymmetries that cancel, such as near ones to the left and far ones to the right.
+    -1: only earlier positions; 1: only later ones; 0: equal weight on both sides, at any distance.
+    Does not detect asymmetries that cancel, such as near on the left and far on the right.
     """
     side = xp.sign(_offsets(xp, m.shape[-1]))
     return _ratio(xp, (m * side).sum((-2, -1)), (m * abs(side)).sum((-2, -1)))
@@ -132,11 +132,11 @@ def direction(m: Any, xp: Any, rounding: float) -> Any:
 
 @_metric
 def monotonicity(m: Any, xp: Any, rounding: float) -> Any:
-    """Falls / (falls + rises) of the weight on the way from i outwards, to either side.
+    """Falls / (falls + rises) of the weight with growing distance from i, on both sides.
 
-    1: a weight is never larger than one nearer to i, as for every decay, and for flat rows; 0: the
-    farther the larger; noise and a previous-token head have 0.5. Sees the order of weights by
-    distance, not how fast they fall, and each side by itself.
+    1: weights never increase with distance, as for every decay and for uniform rows; 0: they never
+    decrease; noise and a previous-token head have 0.5. Detects the order of weights by distance,
+    separately for each side, not how fast they fall.
     """
     n = m.shape[-1]
     step = _beyond_rounding(m[..., 1:] - m[..., :-1], m, xp, rounding)
@@ -150,9 +150,9 @@ def monotonicity(m: Any, xp: Any, rounding: float) -> Any:
 def entropy(m: Any, xp: Any, rounding: float) -> Any:
     """Mean over i of -sum_j M_ij ln M_ij, in nats.
 
-    0: each position attends to one; ln n: to all alike. Sees how many positions share the weight
-    (about exp of it), not where they are. Of a mean over words or heads it is larger than the mean
-    of their entropies.
+    0: each position attends to one position; ln n: to all equally. Detects how many positions share
+    the weight (about exp(entropy)), not where they are. The entropy of a mean over words or heads
+    is larger than the mean of their entropies.
     """
     logarithm = xp.log(xp.where(m > 0, m, 1))
     return -(m * logarithm).sum(-1).mean(-1)
@@ -162,9 +162,9 @@ def entropy(m: Any, xp: Any, rounding: float) -> Any:
 def translation_invariance(m: Any, xp: Any, rounding: float) -> Any:
     """Share of the variance of M_ij that the distance j - i explains: how Toeplitz M is, in [0, 1].
 
-    1: M depends on j - i alone; a matrix without variance has 1, a random one about 2 / n. Softmax
-    makes rows sum to 1, so that near the borders the weights of a Toeplitz bias are not Toeplitz:
-    take it of the bias to be exact.
+    1: M depends only on j - i; a matrix without variance has 1, a random one about 2 / n. Softmax
+    makes rows sum to 1, so the weights of a Toeplitz bias are not Toeplitz near the borders: use
+    the bias for an exact value.
     """
     n = m.shape[-1]
     diagonals = _as_diagonals(m, xp)
@@ -181,9 +181,9 @@ def translation_invariance(m: Any, xp: Any, rounding: float) -> Any:
 def effective_rank(m: Any, xp: Any, rounding: float) -> Any:
     """Exp of the entropy of the singular values, scaled to sum to 1 (Roy and Vetterli, 2007).
 
-    1: all rows are multiples of one, as in a flat matrix; n: an orthogonal matrix, as of a head
-    that moves by a fixed distance. Sees how many patterns the rows are made of, not which. Softmax
-    raises it: that TUPE's untied term has rank d at most is seen in the bias, not in the weights.
+    1: all rows are multiples of one row, as in a uniform matrix; n: an orthogonal matrix, as of a
+    head with a fixed offset. Detects the number of patterns in the rows, not which ones. Softmax
+    raises it: the bias, not the weights, shows that TUPE's untied term has rank at most d.
     """
     values = xp.linalg.svdvals(m)
     share = values / values.sum(-1, keepdims=True)
@@ -192,12 +192,12 @@ def effective_rank(m: Any, xp: Any, rounding: float) -> Any:
 
 def _offsets(xp: Any, n: int) -> Any:
     """The matrix of j - i."""
-    place = xp.arange(n)
-    return place[None, :] - place[:, None]
+    position = xp.arange(n)
+    return position[None, :] - position[:, None]
 
 
 def _mirrored(m: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """M_i,i-k and M_i,i+k as [..., i, k], zero where one of them is outside; and where not."""
+    """M_i,i-k and M_i,i+k as [..., i, k], zero where one is outside; and a mask of the pairs."""
     n = m.shape[-1]
     i, k = xp.arange(n)[:, None], xp.arange(1, (n - 1) // 2 + 1)[None, :]
     is_pair = (i - k >= 0) & (i + k < n)
@@ -208,19 +208,19 @@ def _mirrored(m: Any, xp: Any) -> tuple[Any, Any, Any]:
 def _as_diagonals(m: Any, xp: Any) -> Any:
     """[..., n, 2n-1]: the diagonals of M as columns, from j - i = 1-n to n-1, the rest zeros."""
     *batch, n, _ = m.shape
-    # Padded by n zeros and read in rows one shorter, the r-th row moves r places to the right. The
-    # last row of M comes first: its weights have the smallest j - i.
+    # Padded by n zeros and read in rows one shorter, row r moves r columns to the right. The last
+    # row of M comes first: its weights have the smallest j - i.
     from_below = m[..., ::-1, :]
     padded = xp.concatenate([from_below, xp.zeros_like(m)], axis=-1).reshape(*batch, 2 * n * n)
     return padded[..., : n * (2 * n - 1)].reshape(*batch, n, 2 * n - 1)
 
 
 def _ratio(xp: Any, part: Any, whole: Any) -> Any:
-    """`part / whole`, 0 where there is nothing."""
+    """`part / whole`, 0 where `whole` is 0."""
     nothing = whole <= 0
     return xp.where(nothing, 0, part / xp.where(nothing, 1, whole))
 
 
 def _beyond_rounding(difference: Any, m: Any, xp: Any, rounding: float) -> Any:
-    """Differences of weights of a row, 0 where weights that are equal may have them."""
+    """Differences of weights in a row, set to 0 if rounding errors can explain them."""
     return xp.where(abs(difference) <= rounding * abs(m).max(-1, keepdims=True), 0, difference)

@@ -1,8 +1,8 @@
-"""Minimal pairs: does the model find the English one of two sentences likelier?
+"""Minimal pairs: does a masked language model prefer the grammatical one of two sentences?
 
-Likelier by the pseudo-log-likelihood, which favours words of several pieces, each of which the
-others give away: pairs whose words differ compare that, too; pairs whose words are the same
-(`same_words`) do not.
+The preference is by pseudo-log-likelihood, which favours words of several tokens, because each
+token predicts the others. This affects pairs whose words differ, but not pairs with the same words
+(`same_words`).
 """
 
 import itertools
@@ -23,24 +23,24 @@ from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 
 TIE = 1e-4
-"""Nats per piece: sentences that are nearer to each other are alike up to rounding."""
+"""In nats per token: smaller differences are rounding errors and count as ties."""
 
 
 @dataclass(frozen=True)
 class PairsResult:
-    """Accuracy (Wilson; a tie counts half, so guessing gives 0.5), and by how much in nats."""
+    """Accuracy (Wilson; a tie counts 1/2, so chance is 0.5), and the mean difference in nats."""
 
     count: int
     accuracy: Interval
     delta: Interval
-    """Mean of the pseudo-log-likelihood of the good sentence less that of the bad one."""
+    """Mean pseudo-log-likelihood of the good sentence minus that of the bad one."""
 
 
 @full_precision
 def score_pairs(
     model: MaskedLM, encoder: Tokenizer, pairs: Sequence[MinimalPair]
 ) -> Mapping[str, PairsResult]:
-    """Results by paradigm, then for all pairs (`all`) and for those of the same words."""
+    """Results by paradigm, then for all pairs (`all`) and for pairs with the same words."""
     if not pairs:
         raise UserError("there are no minimal pairs to score")
     texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
@@ -63,7 +63,7 @@ def score_pairs(
 
 
 def builtin_minimal_pairs(count: int, seed: int = 0) -> list[MinimalPair]:
-    """Pairs of the built-in grammar: a sentence, and the same with one mistake of a known kind."""
+    """Pairs of the built-in grammar: a sentence, and the same with one error of a known kind."""
     tries = (contrast(stream("minimal pairs", seed, number)) for number in itertools.count())
     pairs = (MinimalPair(found.right, found.wrong, found.mistake) for found in tries if found)
     return list(itertools.islice(pairs, count))

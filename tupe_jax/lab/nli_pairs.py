@@ -1,7 +1,7 @@
-"""Pairs of premise and hypothesis with trees: the material of the shuffling probes.
+"""NLI pairs with parse trees, for the word-order probes.
 
-From the built-in corpus, whose trees and roles are right by construction, or from SNLI's own files,
-whose trees are a parser's and whose roles are found by the rules of `tupe_jax.lab.semantic_roles`.
+From the built-in corpus, whose trees and roles are correct by construction, or from SNLI's own
+files, whose trees come from a parser and whose roles are found by `tupe_jax.lab.semantic_roles`.
 """
 
 import itertools
@@ -28,14 +28,14 @@ assert nli.LABELS == THREE_WAY
 
 @dataclass(frozen=True)
 class NliPair:
-    """Premise, hypothesis and the number of the label in THREE_WAY."""
+    """Premise, hypothesis and the index of the label in THREE_WAY."""
 
     premise: Written
     hypothesis: Written
     label: int
     swapped_hypothesis: str | None
-    """With agent and patient exchanged; None where there are not both, or it would not be English,
-    or it would say the same (they met)."""
+    """With agent and patient exchanged; None if one of them is missing, or if the result would be
+    ungrammatical or have the same meaning (they met)."""
 
     @property
     def example(self) -> Example:
@@ -43,10 +43,10 @@ class NliPair:
 
 
 def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[NliPair]:
-    """Pairs of the built-in inference task, drawn as its examples are; labels take turns.
+    """Pairs of the built-in NLI task, sampled like its examples, with labels in rotation.
 
-    The words of a pair decide its split, as for the task's examples: none of these was trained on,
-    whatever the seeds, if the model saw the split `train` only.
+    The words of a pair determine its split, as for the task's examples: a model that was trained on
+    the split `train` has seen none of the others, whatever the seeds.
     """
     pairs: list[NliPair] = []
     tries = itertools.count()
@@ -71,7 +71,7 @@ def _swapped(sentence: Sentence) -> str | None:
 
 
 def snli_pairs(path: Path) -> list[NliPair]:
-    """The labelled pairs of a file like SNLI's own, with `sentence1_parse` and the like."""
+    """The labelled pairs of a file in SNLI's own format, with `sentence1_parse`."""
     pairs = []
     for parsed in read_parsed_snli(path):
         roles = find_roles(parsed.hypothesis)

@@ -1,8 +1,8 @@
-"""The shuffling probes, asked of a model that was fine-tuned on three-way inference.
+"""The word-order probes of a model that was fine-tuned on three-way NLI.
 
-A classification head bears the name of its task, which tells what its classes are. Pairs that do
-not fit into a row before or after the change are left out: of one that is cut, a shuffle would
-change the words and not only their order.
+A classification head has the name of its task, which determines its classes. Pairs that are too
+long before or after the change are left out: if a pair is truncated, a shuffle changes its words
+and not only their order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,13 @@ _BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class NliProbes:
-    """What became of each probe that some pair could be used for."""
+    """The results of all probes that apply to at least one pair."""
 
     head: str
-    """The task that the model was fine-tuned on."""
+    """The classification head, named after the task of fine-tuning."""
     pairs: int
     too_long: int
-    """Pairs that were left out, of `pairs`."""
+    """How many of `pairs` were left out."""
     results: tuple[ProbeResult, ...]
 
 
@@ -53,10 +53,10 @@ def probe_nli(
     length: int | None = None,
     seed: int = 0,
 ) -> NliProbes:
-    """Shuffle-3 to Shuffle-6, Random and Shuffle-SR of a model with a head for inference.
+    """Shuffle-3 to Shuffle-6, Random and Shuffle-SR of a model with an NLI head.
 
-    `length` is that of the longest row, by default position.max_length. An encoding whose numbers
-    depend on the row's length (attenuated) is asked as it was trained if given fine-tuning's.
+    `length` is the longest sequence, by default position.max_length. Give the length of fine-tuning
+    for an encoding whose numbers depend on the length (attenuated).
     """
     head = nli_head(classification_heads_of(model))
     length = model.config.position.max_length if length is None else length
@@ -72,14 +72,14 @@ def probe_nli(
     probes = [probe for probe in map(fitting, order_probes(usable, seed)) if probe.items]
     if not probes:
         raise UserError(
-            f"none of {len(pairs)} pairs has an order to change and at most {length} tokens"
+            f"none of {len(pairs)} pairs has at most {length} tokens and words to reorder"
         )
     results = run_probes(probes, class_predictor(model, encoder, head, length))
     return NliProbes(head, len(pairs), len(pairs) - len(usable), tuple(results))
 
 
 def nli_head(heads: Mapping[str, int]) -> str:
-    """The one whose classes are entailment, neutral and contradiction, in this order."""
+    """The head with the classes entailment, neutral and contradiction, in this order."""
     for head in NLI_TASKS:
         if heads.get(head) == len(THREE_WAY):
             return head
@@ -88,8 +88,8 @@ def nli_head(heads: Mapping[str, int]) -> str:
                 f"the model's head {head} has {heads[head]} outputs, not {', '.join(THREE_WAY)}"
             )
     tuned = f"fine-tuned on {', '.join(heads)}" if heads else "not fine-tuned"
-    wanted = " or ".join(NLI_TASKS)
-    raise UserError(f"the model is {tuned}; probes are for one that is on {wanted}")
+    tasks = " or ".join(NLI_TASKS)
+    raise UserError(f"the model is {tuned}; probes need fine-tuning on {tasks}")
 
 
 def class_predictor(model: MaskedLM, encoder: Tokenizer, head: str, length: int) -> Predict:
@@ -97,12 +97,12 @@ def class_predictor(model: MaskedLM, encoder: Tokenizer, head: str, length: int)
     graph, state = nnx.split(model)
 
     def predict(examples: Sequence[Example]) -> NDArray[np.int64]:
-        rows = encode_split(examples, encoder, length)
-        buckets = bucket_lengths(model.config, length, rows.longest)
-        answers_N = np.empty(len(rows), np.int64)
-        for places_B, tokens_BxS in evaluation_batches(rows, _BATCH_SIZE, buckets):
-            answers_N[places_B] = _class_B(graph, state, head, tokens_BxS)
-        return answers_N
+        split = encode_split(examples, encoder, length)
+        buckets = bucket_lengths(model.config, length, split.longest)
+        classes_N = np.empty(len(split), np.int64)
+        for indices_B, tokens_BxS in evaluation_batches(split, _BATCH_SIZE, buckets):
+            classes_N[indices_B] = _class_B(graph, state, head, tokens_BxS)
+        return classes_N
 
     return predict
 

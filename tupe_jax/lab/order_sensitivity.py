@@ -1,13 +1,14 @@
-"""How much of a sentence's representation is the order of its words?
+"""How sensitive sentence representations are to word order.
 
 A shuffled sentence is compared with the original and with another sentence:
 
-    sensitivity    mean distance to the original, as a share of the mean distance between originals:
-                   0 for a bag of words, 1 if a shuffled sentence is as far as any other sentence
+    sensitivity    mean distance to the original, relative to the mean distance between originals:
+                   0 for a bag of words, 1 if a shuffled sentence is as far away as any other one
     recognised     share of the shuffled sentences whose nearest original is their own
 
-Distance is 1 - cosine, after subtracting the mean of all originals, which representations of
-Transformers have in common. It sees what the representation holds, not what is done with it.
+Distance is 1 - cosine, after subtracting the mean of all originals, because Transformer
+representations share a large common component. It measures what a representation contains, not
+what a model uses.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +27,12 @@ from tupe_jax.utils.errors import UserError
 Represent = Callable[[Sequence[str]], ArrayLike]
 """Texts to vectors, [N, D]."""
 _ROUNDING = 1e-5
-"""Distances below are those of vectors that are equal in float32."""
+"""Smaller distances are those of vectors that are equal in float32."""
 
 
 @dataclass(frozen=True)
 class OrderSensitivity:
-    """See above; intervals are by bootstrap over sentences and Wilson's."""
+    """See the module docstring; intervals by bootstrap over sentences and by Wilson."""
 
     count: int
     sensitivity: Interval
@@ -57,7 +58,7 @@ def order_sensitivity(
     original_NxD, changed_NxD = _unit(original_NxD - common_D), _unit(changed_NxD - common_D)
     from_changed_NxN = 1 - changed_NxD @ original_NxD.T
     to_itself_N = from_changed_NxN.diagonal()
-    # Unit vectors: the mean of the N - 1 products with the others is that with all, less itself.
+    # Unit vectors: the mean of the N - 1 products with the others is the sum over all minus itself.
     to_another_N = 1 - (original_NxD @ original_NxD.sum(0) - 1) / (len(originals) - 1)
     distances_Nx2 = np.stack([np.where(to_itself_N < _ROUNDING, 0, to_itself_N), to_another_N], 1)
     return OrderSensitivity(

@@ -1,4 +1,4 @@
-"""Pictures of the laboratory; see `tupe_jax.utils.plotting` for their style."""
+"""Plots of the laboratory; `tupe_jax.utils.plotting` has their style."""
 
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ from tupe_jax.utils.plotting import BLUE, GREY, mark_positions, new_figure, save
 def term_matrices(terms: FourTerms, path: Path) -> None:
     """A row for each head, a column for each of the four terms, averaged over the text.
 
-    Each row of a matrix is drawn without its mean, which softmax ignores. All panels share their
-    colours, so that a term that looks even is small beside the others.
+    Each row of a matrix is drawn without its mean, which softmax ignores. All panels share one
+    colour scale, so that a term without visible structure is small compared with the others.
     """
     centred_4xHxSxS = terms.mean_4xHxSxS - terms.mean_4xHxSxS.mean(-1, keepdims=True)
     _, heads, length, _ = centred_4xHxSxS.shape
-    # A few extreme logits, often of [CLS], would else leave all others grey.
+    # Otherwise a few extreme logits, often of [CLS], would leave all others grey.
     limit = float(np.percentile(abs(centred_4xHxSxS), 99.5))
     figure = new_figure(9.5, 1.95 * heads + 0.9)
     grid: NDArray[Any] = figure.subplots(heads, 4, squeeze=False, sharex=True, sharey=True)
@@ -35,14 +35,14 @@ def term_matrices(terms: FourTerms, path: Path) -> None:
         grid[head][0].set_ylabel(f"head {head + 1}", fontsize=10)
     figure.suptitle("the first layer's logits in four terms, mean over text", fontsize=12)
     bar = figure.colorbar(image, ax=grid, shrink=0.9, aspect=30, pad=0.02, extend="both")
-    bar.set_label("logit, less its row's mean", fontsize=10)
+    bar.set_label("logit minus the mean of its row", fontsize=10)
     save_figure(figure, path)
 
 
 def probe_deltas(probes: NliProbes, path: Path) -> None:
     """The change of accuracy in each probe, with its interval.
 
-    Exchanged roles have a scale of their own: beside what they cost, no shuffle would be seen.
+    Exchanged roles have their own scale: on it the effect of shuffles would be invisible.
     """
     roles = [result for result in probes.results if result.name == ROLES]
     shuffles = [result for result in probes.results if result.name != ROLES]
@@ -69,6 +69,6 @@ def probe_deltas(probes: NliProbes, path: Path) -> None:
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
     grid[0][0].set_ylabel("change of accuracy, percentage points")
-    figure.suptitle(f"{probes.head} when the order of words is changed", fontsize=12)
+    figure.suptitle(f"{probes.head} after changes of word order", fontsize=12)
     figure.supxlabel("probe, and accuracy before the change", fontsize=10)
     save_figure(figure, path)

@@ -1,8 +1,8 @@
-"""The attention of a model that carries position only, found in two ways and measured.
+"""Position-only attention of a model, from two sources, and its metrics.
 
-Position 0 is there in the model but left out of every matrix here: in training it always holds
-[CLS], whose row and column TUPE unties from the rest. What remains of each row is scaled to sum
-to 1. So n positions are seen in rows of n + 1 tokens.
+Position 0 is left out of every matrix: in training it always holds [CLS], whose row and column TUPE
+unties from the rest. Each remaining row is scaled to sum to 1. So n positions need sequences of
+n + 1 tokens.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ Source = Literal["identical words", "bias"]
 
 @dataclass(frozen=True)
 class PositionAttention:
-    """Attention weights by position, of each layer (or one for all) and head."""
+    """Position-only attention weights of each layer (or one for all layers) and head."""
 
     source: Source
     weights_LxHxNxN: NDArray[np.float32]
     words: tuple[int, ...] = ()
-    """The probing words whose mean this is."""
+    """The ids of the probing tokens that the weights are averaged over."""
 
     @property
     def length(self) -> int:
@@ -43,16 +43,16 @@ class PositionAttention:
         }
 
     def measures_of_mean(self) -> dict[str, float]:
-        """Every metric of the mean over all layers and heads, which the literature reports."""
+        """Every metric of the mean over all layers and heads, as the literature reports it."""
         mean_NxN = self.weights_LxHxNxN.mean((0, 1))
         return {name: metric(mean_NxN) for name, metric in METRICS.items()}
 
 
 def choose_words(ordinary: NDArray[np.int32], count: int, seed: int = 0) -> NDArray[np.int32]:
-    """Random word pieces of a vocabulary, given those that are not special; none twice."""
+    """Sample distinct probing tokens from the ordinary (not special) tokens."""
     if not 1 <= count <= len(ordinary):
         raise UserError(
-            f"{count} probing words cannot be chosen: the vocabulary has {len(ordinary)} pieces"
+            f"cannot choose {count} probing words: the vocabulary has {len(ordinary)} tokens"
         )
     return np.sort(np.random.default_rng(seed).choice(ordinary, count, replace=False))
 
@@ -60,7 +60,7 @@ def choose_words(ordinary: NDArray[np.int32], count: int, seed: int = 0) -> NDAr
 def attention_among_identical_words(
     model: MaskedLM, length: int, words: ArrayLike
 ) -> PositionAttention:
-    """Identical-word probing: what all layers and heads attend to in rows of one repeated word."""
+    """Identical-word probing: attention of all heads in sequences of one repeated token."""
     words_W = np.asarray(words)
     _check(model, length)
     weights = identical_tokens_LxHxSxS(model.encoder, jnp.asarray(words_W), length + 1)
@@ -75,8 +75,8 @@ def attention_among_identical_words(
 def attention_by_bias(model: MaskedLM, length: int) -> PositionAttention | None:
     """The softmax of the position bias, or None if the encoding has no bias.
 
-    This is the whole truth about encodings that are nothing but bias (TUPE, T5, ALiBi, attenuated);
-    of BERT-R it leaves out what was added to the input.
+    This is exact for encodings that consist of a bias only (TUPE, T5, ALiBi, attenuated). For
+    BERT-R it leaves out the embeddings that are added to the input.
     """
     _check(model, length)
     bias = bias_LxHxSxS(model.encoder, length + 1)
@@ -87,9 +87,9 @@ def attention_by_bias(model: MaskedLM, length: int) -> PositionAttention | None:
 
 
 def disagreement_LxH(one: PositionAttention, other: PositionAttention) -> NDArray[np.float64]:
-    """The share of its weight that a row of one gives to other positions than the other does.
+    """The share of weight that the two assign to different positions, for each layer and head.
 
-    0 if both ways of looking see the same; the mean over rows, for each layer and head.
+    This is half the L1 distance of two rows, averaged over rows: 0 if both agree.
     """
     apart = abs(one.weights_LxHxNxN.astype(np.float64) - other.weights_LxHxNxN)
     means: NDArray[np.float64] = apart.sum(-1).mean(-1) / 2
@@ -99,7 +99,7 @@ def disagreement_LxH(one: PositionAttention, other: PositionAttention) -> NDArra
 def side_by_side(
     model: MaskedLM, length: int, words: ArrayLike
 ) -> Mapping[Source, PositionAttention]:
-    """Both ways, by what they were found from; the bias only where there is one."""
+    """Both sources by name; the bias only if the encoding has one."""
     by_bias = attention_by_bias(model, length)
     probed = attention_among_identical_words(model, length, words)
     found = (probed,) if by_bias is None else (by_bias, probed)
@@ -108,5 +108,5 @@ def side_by_side(
 
 def _check(model: MaskedLM, length: int) -> None:
     if length < 3:
-        raise UserError(f"{length} positions are too few to look at; take at least 3")
+        raise UserError(f"{length} positions are too few; at least 3 are needed")
     model.encoder.positions.check_length(length + 1)

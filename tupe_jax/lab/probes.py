@@ -1,17 +1,17 @@
-"""Probes: what a classifier of sentence pairs says when the order of words is changed.
+"""Probes: the accuracy of a sentence-pair classifier when the word order changes.
 
 A probe needs no model, only a function from examples to predicted classes. Each compares the
-answers to the same examples before and after the change:
+predictions for the same examples before and after the change:
 
     Shuffle-3 .. Shuffle-6, Random    the premise's words shuffled inside its constituents of that
-                                      size, or all of them; the right answer is taken to stay
+                                      size, or all of them; the label is assumed to stay
     Shuffle-SR                        agent and patient of the hypothesis exchanged, in pairs whose
-                                      premise entails it; the right answer is any but entailment
+                                      premise entails it; any label but entailment is right
 
-The published probe sets (Chen et al., 2023) were never released; these are built in their spirit.
-The hypothesis is the one whose roles are exchanged because only that makes the answer another: "A
-ball throws a man outside" still entails that a man is outside. Sentences before and after the
-change are written by the same rules, so that nothing but the order differs.
+The published probe sets (Chen et al., 2023) were not released; these follow their description.
+Roles are exchanged in the hypothesis, because an exchange in the premise may leave the label
+unchanged: "A ball throws a man outside" still entails that a man is outside. Sentences before and
+after the change are spelled by the same rules, so that only the order differs.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,12 +32,12 @@ from tupe_jax.utils.errors import UserError
 ROLES = "Shuffle-SR"
 
 Predict = Callable[[Sequence[Example]], ArrayLike]
-"""Examples to the numbers of their predicted classes; labels are not to be looked at."""
+"""Maps examples to predicted class numbers; it must not use the labels."""
 
 
 @dataclass(frozen=True)
 class ProbeItem:
-    """An example, the same after the change, and the answers that are right then."""
+    """An example, its changed version, and the labels that are right after the change."""
 
     original: Example
     changed: Example
@@ -54,7 +54,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracies before and after the change, and their difference, of the same examples."""
+    """Accuracies before and after the change on the same examples, and their difference."""
 
     name: str
     count: int
@@ -64,33 +64,37 @@ class ProbeResult:
 
 
 def run_probe(probe: Probe, predict: Predict) -> ProbeResult:
-    """Ask for both versions of every item."""
+    """Classify both versions of every item."""
     if not probe.items:
-        raise UserError(f"no pair can be used for {probe.name}; give more pairs")
-    asked = [item.original for item in probe.items] + [item.changed for item in probe.items]
-    answers = np.asarray(predict(asked))
-    if answers.shape != (len(asked),):
+        raise UserError(f"{probe.name} applies to none of the pairs; give more pairs")
+    classified = [item.original for item in probe.items] + [item.changed for item in probe.items]
+    predictions = np.asarray(predict(classified))
+    if predictions.shape != (len(classified),):
         raise UserError(
-            f"{probe.name}: {len(asked)} examples were given, but the answers have the shape "
-            f"{list(answers.shape)}"
+            f"{probe.name}: predictions for {len(classified)} examples have the shape "
+            f"{list(predictions.shape)}"
         )
     right = [{item.original.label} for item in probe.items] + [item.right for item in probe.items]
-    hits_2N = np.array([int(answer) in r for answer, r in zip(answers, right, strict=True)], float)
+    hits_2N = np.array(
+        [int(prediction) in r for prediction, r in zip(predictions, right, strict=True)], float
+    )
     before, after = hits_2N.reshape(2, -1)
     delta = paired_difference(before, after)
     return ProbeResult(probe.name, len(probe.items), wilson(before), wilson(after), delta)
 
 
 def run_probes(probes: Sequence[Probe], predict: Predict) -> list[ProbeResult]:
-    """Ask once, and only once for each example: the originals are the same in many probes."""
+    """Run all probes; each example is classified once, because probes share their originals."""
     items = [item for probe in probes for item in probe.items]
-    asked = list(dict.fromkeys(e for item in items for e in (item.original, item.changed)))
-    answers = dict(zip(asked, np.asarray(predict(asked)), strict=True))
-    return [run_probe(probe, lambda examples: [answers[e] for e in examples]) for probe in probes]
+    classified = list(dict.fromkeys(e for item in items for e in (item.original, item.changed)))
+    predictions = dict(zip(classified, np.asarray(predict(classified)), strict=True))
+    return [
+        run_probe(probe, lambda examples: [predictions[e] for e in examples]) for probe in probes
+    ]
 
 
 def order_probes(pairs: Sequence[NliPair], seed: int = 0) -> list[Probe]:
-    """All six probes, each from the pairs in which its change can be made."""
+    """All six probes, each with the pairs that it applies to."""
     return [
         *(constituency_probe(pairs, size, seed) for size in SIZES),
         constituency_probe(pairs, None, seed),
@@ -99,7 +103,7 @@ def order_probes(pairs: Sequence[NliPair], seed: int = 0) -> list[Probe]:
 
 
 def constituency_probe(pairs: Sequence[NliPair], size: int | None, seed: int = 0) -> Probe:
-    """Shuffle-`size`, or with None Random."""
+    """Shuffle-`size`; Random if `size` is None."""
     name = "Random" if size is None else f"Shuffle-{size}"
     items = []
     for pair in pairs:
@@ -116,7 +120,7 @@ def constituency_probe(pairs: Sequence[NliPair], size: int | None, seed: int = 0
 
 
 def role_probe(pairs: Sequence[NliPair]) -> Probe:
-    """Shuffle-SR. The label of a changed example is -1: any class but entailment is right."""
+    """Shuffle-SR. Changed examples have the label -1: any class but entailment is right."""
     others = frozenset(range(len(THREE_WAY))) - {ENTAILMENT}
     items = [
         ProbeItem(pair.example, Example(pair.premise.text, pair.swapped_hypothesis, -1), others)

@@ -1,17 +1,17 @@
-"""Agent and patient of a sentence, found in its tree by rule, and exchanged.
+"""Find agent and patient of a sentence in its parse tree by rules, and exchange them.
 
 The rules, for trees without role labels such as SNLI's:
 
 1.  The sentence is one clause, (S ... NP ... VP ...); the last NP before the VP is the subject.
-2.  The verb is that of the innermost VP; auxiliaries are the verbs of the VPs around it. A VP that
+2.  The verb is that of the innermost VP; the verbs of the outer VPs are auxiliaries. A VP that
     coordinates others is left out.
 3.  Active: the one NP in the innermost VP is the patient, the subject the agent. Passive (a VBN
     under a form of be or get): the NP of the PP with `by` is the agent, the subject the patient.
-4.  Left out: verbs that say what something is (be, become, seem ...), and verbs that say the same
-    the other way round (meet, hug, marry ...).
+4.  Left out: copular verbs (be, become, seem ...) and symmetric verbs, whose meaning does not
+    change (meet, hug, marry ...).
 5.  Both phrases have a noun as their head, and are both singular or both plural, so that exchanging
-    them leaves every agreement intact; neither has a pronoun in it, which would lose its reference;
-    neither tells a time.
+    them keeps all agreement intact; neither contains a pronoun, which would lose its reference;
+    neither is a time expression.
 """
 
 from collections.abc import Iterator
@@ -45,14 +45,14 @@ _NUMBERS = {"NN": "singular", "NNP": "singular", "NNS": "plural", "NNPS": "plura
 
 
 class Roles(NamedTuple):
-    """Spans of leaves."""
+    """The spans of agent and patient, in leaves."""
 
     agent: Span
     patient: Span
 
 
 class _Node(NamedTuple):
-    """A part of a tree, and the leaf at which it starts."""
+    """A subtree and the index of its first leaf."""
 
     tree: Tree
     start: int
@@ -81,7 +81,7 @@ class _Node(NamedTuple):
 
 
 def find_roles(tree: Tree) -> Roles | None:
-    """Agent and patient of the main clause, or None where the rules find no such two."""
+    """Agent and patient of the main clause; None if the rules do not apply."""
     clause = _Node(tree, 0)
     while clause.label in ("ROOT", "TOP", ""):
         clause = next(clause.children())
@@ -101,7 +101,7 @@ def find_roles(tree: Tree) -> Roles | None:
 
 
 def exchange(tree: Tree, roles: Roles) -> str | None:
-    """The text with the two phrases exchanged and nothing else; None if that changes nothing."""
+    """The text with the two phrases exchanged; None if the text stays the same."""
     words = without_capital(tuple(leaves(tree)))
     (first, second) = sorted(roles)
     swapped = (
@@ -115,7 +115,7 @@ def exchange(tree: Tree, roles: Roles) -> str | None:
 
 
 def _text(words: tuple[Leaf, ...]) -> str:
-    return spelled([piece.token for piece in joined(words)])
+    return spelled([token.text for token in joined(words)])
 
 
 class _Participant(NamedTuple):
@@ -158,7 +158,7 @@ def _exchangeable(subject: _Node, other: _Node) -> bool:
 
 
 def _head(phrase: Tree) -> Leaf | None:
-    """The last noun of its own, or the head of the first phrase inside; `and` makes a plural."""
+    """The last noun of the phrase, or the head of its first inner NP; `and` makes a plural."""
     children = [child for child in phrase[1:] if not isinstance(child, str)]
     if any(child[0] in ("CC", "CONJP") for child in children):
         return Leaf("NNS", "and")

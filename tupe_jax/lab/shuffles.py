@@ -1,9 +1,9 @@
-"""Constituency shuffling: the words inside constituents of one size in another order.
+"""Constituency shuffling: reorder the words inside constituents of one size.
 
-`Shuffle-k` shuffles every constituent of exactly k words, `Random` all words of the sentence. Every
-shuffled group really has another order; a sentence with no group that can have one is left out.
-Groups of the same size never overlap: constituents are nested or apart, and nested ones with
-equally many words have the same ones.
+`Shuffle-k` shuffles every constituent of exactly k words, `Random` all words of the sentence. A
+shuffled group never keeps its order; sentences without a group that can change are left out.
+Groups of the same size never overlap: constituents are nested or disjoint, and nested ones of equal
+size contain the same words.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ SIZES = (3, 4, 5, 6)
 
 
 def shuffle_constituents(sentence: Written, size: int, draw: Draw) -> tuple[str, ...] | None:
-    """The tokens after Shuffle-`size`, or None where nothing can change."""
+    """The tokens after Shuffle-`size`; None if nothing can change."""
     groups = [sorted(group) for group in sentence.constituents if len(group) == size]
     return _shuffle(sentence, groups, draw)
 
 
 def shuffle_all(sentence: Written, draw: Draw) -> tuple[str, ...] | None:
-    """The tokens with all words shuffled, or None where nothing can change."""
+    """The tokens with all words shuffled; None if nothing can change."""
     return _shuffle(sentence, [sentence.words], draw)
 
 
@@ -29,15 +29,15 @@ def _shuffle(
     sentence: Written, groups: Sequence[Sequence[int]], draw: Draw
 ) -> tuple[str, ...] | None:
     tokens = list(sentence.tokens)
-    for places in groups:
-        words = [tokens[place] for place in places]
-        for place, word in zip(places, _another_order(words, draw), strict=True):
-            tokens[place] = word
+    for indices in groups:
+        words = [tokens[index] for index in indices]
+        for index, word in zip(indices, _another_order(words, draw), strict=True):
+            tokens[index] = word
     return None if tuple(tokens) == sentence.tokens else tuple(tokens)
 
 
 def _another_order(words: Sequence[str], draw: Draw) -> Sequence[str]:
-    """Any order of the words but this one, all equally likely; this one if all words are equal."""
+    """A uniformly random other order of the words; the same order if all words are equal."""
     if len(set(words)) == 1:
         return words
     while True:

@@ -1,9 +1,9 @@
-"""A parsed sentence as it is written, so that its words can be put into another order.
+"""A parsed sentence as written text whose words can be reordered.
 
-A word here is what stands between spaces: Penn trees cut off clitics (`do n't`, `farmer 's`), which
-go back to the word before them and move with it. Punctuation marks are no words and stay where
-they are. The first word loses its capital letter unless it is a name, or else it would tell in
-every order which word came first; the text begins with a capital whatever comes first.
+Words are separated by spaces. Penn trees split off clitics (`do n't`, `farmer 's`), which are
+joined with the preceding word and move with it. Punctuation marks are not words and keep their
+position. The first word loses its capital letter unless it is a name, because the capital would
+reveal the original first word; the text always starts with a capital letter.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ _PROPER = frozenset({"NNP", "NNPS"})
 
 @dataclass(frozen=True)
 class Written:
-    """Words and punctuation marks, and which of them make up each constituent."""
+    """Words and punctuation marks, and the words of each constituent."""
 
     tokens: tuple[str, ...]
     constituents: tuple[frozenset[int], ...]
-    """The words (not the marks) of each, as places in `tokens`."""
+    """The words (without punctuation marks) of each, as indices into `tokens`."""
 
     @property
     def words(self) -> tuple[int, ...]:
-        """The places of the words."""
-        return tuple(place for place, token in enumerate(self.tokens) if is_word(token))
+        """The indices of the words."""
+        return tuple(index for index, token in enumerate(self.tokens) if is_word(token))
 
     @property
     def text(self) -> str:
@@ -38,11 +38,13 @@ class Written:
 
 def written(tree: Tree) -> Written:
     """The sentence of a tree."""
-    pieces = joined(without_capital(tuple(leaves(tree))))
-    tokens = tuple(piece.token for piece in pieces)
+    joined_tokens = joined(without_capital(tuple(leaves(tree))))
+    tokens = tuple(token.text for token in joined_tokens)
     groups = []
     for _, start, end in constituents(tree):
-        inside = (n for n, piece in enumerate(pieces) if start <= piece.start and piece.end <= end)
+        inside = (
+            n for n, token in enumerate(joined_tokens) if start <= token.start and token.end <= end
+        )
         groups.append(frozenset(n for n in inside if is_word(tokens[n])))
     return Written(tokens, tuple(dict.fromkeys(groups)))
 
@@ -53,35 +55,35 @@ def is_word(token: str) -> bool:
 
 @dataclass(frozen=True)
 class WrittenToken:
-    """A written word or mark, and the leaves it is made of."""
+    """A written word or punctuation mark, and the leaves that it consists of."""
 
-    token: str
+    text: str
     start: int
     end: int
 
 
 def joined(words: Sequence[Leaf]) -> list[WrittenToken]:
-    """Clitics put back, and `can not` written as one word."""
-    pieces: list[WrittenToken] = []
-    for place, (tag, word) in enumerate(words):
-        before = pieces[-1].token if pieces else ""
+    """Join clitics with their words, and write `can not` as one word."""
+    joined_tokens: list[WrittenToken] = []
+    for index, (tag, word) in enumerate(words):
+        before = joined_tokens[-1].text if joined_tokens else ""
         clitic = word.lower() in _CLITICS or tag == "POS"
         if is_word(before) and (clitic or (before.lower(), word) == ("can", "not")):
-            pieces[-1] = WrittenToken(before + word, pieces[-1].start, place + 1)
+            joined_tokens[-1] = WrittenToken(before + word, joined_tokens[-1].start, index + 1)
         else:
-            pieces.append(WrittenToken(word, place, place + 1))
-    return pieces
+            joined_tokens.append(WrittenToken(word, index, index + 1))
+    return joined_tokens
 
 
 def without_capital(words: Sequence[Leaf]) -> tuple[Leaf, ...]:
-    """The first letter in lower case unless the first word is a name, or `I`."""
+    """Lower the first letter unless the first word is a name or `I`."""
     (tag, word), *others = words
     keeps = tag in _PROPER or word == "I" or word[1:] != word[1:].lower()
     return (Leaf(tag, word if keeps else word.lower()), *others)
 
 
 def spelled(tokens: Sequence[str]) -> str:
-    """Running text that begins with a capital letter."""
+    """The tokens as text that starts with a capital letter."""
     text, beside = "", True
     for token in tokens:
         text += ("" if beside or token in _AFTER_A_WORD else " ") + _WRITTEN.get(token, token)

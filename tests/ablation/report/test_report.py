@@ -1,4 +1,4 @@
-"""The report: one file that needs no other, says what was run, and shows what was measured."""
+"""The report: one self-contained file that shows the settings and all measurements."""
 
 import re
 import subprocess
@@ -119,7 +119,7 @@ def test_probes_name_their_pairs_and_which_answer_is_right_and_show_accuracy(pag
     assert accuracies[0] > 60 > accuracies[1]  # Random, Shuffle-SR
 
 
-def test_the_page_says_what_was_run(page):
+def test_the_page_names_what_was_run(page):
     assert COMMAND in page.text
     assert "900 steps of 64 sequences of 64 tokens" in page.text
     for variant in ("BERT-A", "BERT-R", "BERT-A^d"):
@@ -151,7 +151,7 @@ def test_what_was_not_measured_is_left_out(unfinished):
     assert sections_of(unfinished) == {"run", "table", "loss", "convergence", "heads"}
 
 
-def test_an_unfinished_study_says_what_is_missing_and_what_diverged(unfinished):
+def test_an_unfinished_study_lists_missing_and_diverged_runs(unfinished):
     assert "Unfinished runs: 4." in unfinished.text
     assert "BERT-A^d, seed 2" in unfinished.words
     assert "BERT-R, seed 0, learning rate 0.001" in unfinished.words
@@ -162,7 +162,7 @@ def test_a_variant_with_a_diverged_seed_has_no_speed_up(unfinished):
     assert "not all" in unfinished.words[at - 5 : at]
 
 
-def test_a_study_that_has_just_begun_has_a_page():
+def test_a_study_without_finished_runs_has_a_page():
     config = study_config(SIX[:2], length=8)
     collected = collected_of(config, missing=6)
     page = Page(html_report(collected, COMMAND))
@@ -186,7 +186,7 @@ def test_steps_to_a_goal_that_is_out_of_reach_are_no_number():
     assert page.words[at - 2 : at] == ["BERT-R", "never"]
 
 
-def test_without_the_first_variant_nothing_else_takes_its_place():
+def test_without_the_first_variant_there_is_no_comparison():
     collected = collected_of(study_config(SIX[:3], seeds=(0, 1)))
     first = collected.config.variants[0].name
     runs = {name: {} if name == first else records for name, records in collected.runs.items()}
@@ -195,7 +195,7 @@ def test_without_the_first_variant_nothing_else_takes_its_place():
     assert "convergence" not in page.ids
 
 
-def test_variants_look_different():
+def test_variants_have_different_styles():
     styles = variant_styles([f"v{i}" for i in range(21)]).values()
     assert len({(style.colour, style.dash) for style in styles}) == 21
     assert len({(style.colour, style.marker, style.hollow) for style in styles}) == 21

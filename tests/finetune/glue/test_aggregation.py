@@ -1,4 +1,4 @@
-"""Per learning rate the median over seeds; of these the best."""
+"""The median over seeds of each learning rate, and the best of these."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The table has the paper's rows, ours below them, and says what is missing."""
+"""The table has the paper's rows, ours below them, and lists unfinished trials."""
 
 import csv
 import json
@@ -57,7 +57,7 @@ def test_the_whole_table():
     assert cells(table, "its seeds, lowest to highest")["RTE"] == "50.00 to 70.00"
     assert cells(table, "its learning rate")["RTE"] == "3e-05"
     assert cells(table, "runs/mine, last evaluation")["RTE"] == "50.00"
-    assert "still to come" not in table
+    assert "Unfinished" not in table
 
 
 def test_what_is_missing_is_marked():
@@ -66,7 +66,7 @@ def test_what_is_missing_is_marked():
     assert (ours["MNLI-m/mm"], ours["CoLA"], ours["RTE"]) == ("60.00/60.00", "50.00*", "-")
     assert ours["Avg"] == "56.67 (3 of 9)*"
     assert ours["Avg without CoLA"] == "60.00 (2 of 8)"
-    assert table.endswith("* Trials still to come: cola 1 of 2, rte 2 of 2.")
+    assert table.endswith("* Unfinished trials: cola 1 of 2, rte 2 of 2.")
     assert cells(table, "TUPE-R")["CoLA"] == "63.56"
 
 

@@ -17,7 +17,7 @@ from tupe_jax.ablation.report.html import (
 from tupe_jax.ablation.report.plots import FinishedRuns, dots
 from tupe_jax.ablation.results import PairScore, ProbeScore, RunRecord
 
-Score = TypeVar("Score", ProbeScore, PairScore)
+AnyScore = TypeVar("AnyScore", ProbeScore, PairScore)
 _MARKERS_AND_BARS = (
     "A large marker is the mean over seeds, a small dot a seed; the bar spans the 95 % intervals "
     "of all seeds."
@@ -100,8 +100,8 @@ def minimal_pairs(finished: FinishedRuns) -> Iterator[ReportSection]:
 
 def _drawn(
     finished: FinishedRuns,
-    scores_of: Callable[[RunRecord], Mapping[str, Score]],
-    value_and_count: Callable[[Score], tuple[float, int]],
+    scores_of: Callable[[RunRecord], Mapping[str, AnyScore]],
+    value_and_count: Callable[[AnyScore], tuple[float, int]],
     about: str,
     *,
     unchanged: float,

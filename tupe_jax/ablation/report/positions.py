@@ -28,7 +28,7 @@ from tupe_jax.ablation.results import RunRecord
 from tupe_jax.ablation.table import SHOWN_MEASURES, Value
 from tupe_jax.lab.head_kinds import KINDS
 
-Score = Callable[[RunRecord], float]
+RunScore = Callable[[RunRecord], float]
 
 
 def attention(finished: FinishedRuns) -> Iterator[ReportSection]:
@@ -81,7 +81,7 @@ def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
     scored = finished.each(lambda r: r if r.scores.keys() >= set(tasks) and r.measures else None)
     if not tasks or not scored:
         return
-    by_task: dict[str, Score] = {task: _score_of(task) for task in tasks}
+    by_task: dict[str, RunScore] = {task: _score_of(task) for task in tasks}
 
     def overall(record: RunRecord) -> float:
         return statistics.fmean(score(record) for score in by_task.values())
@@ -89,11 +89,11 @@ def structure_and_scores(finished: FinishedRuns) -> Iterator[ReportSection]:
     of_overall = "mean of tasks" if len(tasks) > 1 else tasks[0]
     runs = [record for records in scored.values() for record in records]
 
-    def correlation(measure: Value, score: Score) -> RankCorrelation:
+    def correlation(measure: Value, score: RunScore) -> RankCorrelation:
         x, y = [_number(measure, record) for record in runs], list(map(score, runs))
         return rank_correlation(x, y, [record.variant for record in runs])
 
-    def correlations(score: Score) -> list[list[str]]:
+    def correlations(score: RunScore) -> list[list[str]]:
         return [[name, *_cells(correlation(m, score))] for name, m in SHOWN_MEASURES.items()]
 
     drawn = [
@@ -150,7 +150,7 @@ def _number(measure: Value, record: RunRecord) -> float:
     return number
 
 
-def _score_of(task: str) -> Score:
+def _score_of(task: str) -> RunScore:
     return lambda record: 100 * record.scores[task].best
 
 

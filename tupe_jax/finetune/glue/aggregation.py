@@ -1,6 +1,6 @@
-"""The arithmetic of the protocol: per learning rate the median over seeds, then the best rate's.
+"""Aggregation of the protocol: the median over seeds of each learning rate, then the best rate.
 
-A correlation that has no value, because a model says the same of everything, counts as 0.
+An undefined correlation, which constant predictions have, counts as 0.
 """
 
 import math
@@ -12,12 +12,12 @@ from functools import cached_property
 from tupe_jax.finetune.results import Evaluation, TrialResult
 
 Moment = Callable[[TrialResult], Evaluation]
-"""Which evaluation of a trial is meant: its best or its last."""
+"""Selects an evaluation of a trial: its best or its last."""
 
 
 @dataclass(frozen=True)
 class RateScore:
-    """What the seeds of one learning rate reached on one split."""
+    """The scores of all seeds with one learning rate on one split."""
 
     learning_rate: float
     by_seed: Mapping[int, float]
@@ -37,24 +37,24 @@ class RateScore:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """A task's place in the table; `splits` is empty while no trial is finished."""
+    """The scores of all trials of a task; `splits` is empty while no trial is finished."""
 
     metric: str
     splits: Mapping[str, Sequence[RateScore]]
-    """By split, every learning rate that has a finished trial."""
+    """By split, every learning rate with a finished trial."""
     finished: int
     planned: int
 
     @property
     def best_rate(self) -> float | None:
-        """The learning rate whose median is highest on the first split."""
+        """The learning rate with the highest median on the first split."""
         if not self.splits:
             return None
         first = next(iter(self.splits.values()))
         return max(first, key=lambda score: score.median).learning_rate
 
     def reported(self, split: str) -> RateScore | None:
-        """What the best learning rate reaches on a split."""
+        """The scores of the best learning rate on a split."""
         scores = self.splits.get(split, ())
         return next((score for score in scores if score.learning_rate == self.best_rate), None)
 
@@ -74,7 +74,7 @@ def summarize_task(
 def rate_scores(
     results: Iterable[TrialResult], split: str, metric: str, moment: Moment
 ) -> list[RateScore]:
-    """The scores of each learning rate, in the order of the rates."""
+    """The scores of each learning rate, in ascending order."""
     by_rate: dict[float, dict[int, float]] = {}
     for result in results:
         score = moment(result).scores[split][metric]

@@ -1,4 +1,4 @@
-"""The TUPE paper's table of GLUE dev results: its columns and its rows."""
+"""The TUPE paper's table of GLUE dev results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GlueColumn:
-    """One number of a task, as the paper names it."""
+    """One column of the table: a split of a task under the paper's name."""
 
     title: str
     task: str
@@ -29,7 +29,7 @@ COLA = PAPER_COLUMNS[5]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A model of the paper; `numbers` are percent, by the columns above."""
+    """A model of the paper; `numbers` are percentages in the order of the columns."""
 
     model: str
     steps: str

@@ -1,13 +1,13 @@
-"""The protocol: every task with every learning rate and seed, in pieces that can be spread out.
+"""The GLUE protocol: every task with every learning rate and seed, divided into shards.
 
 A work directory of the protocol holds
 
-    config.json          which trials there should be, of which model, trained how
+    config.json          the planned trials, the model, and the settings of training
     <task>/              the work directory of a task, see `run.py`
-    shard-<i>-of-<n>/    the same, of a machine's share: shards never write to the same place
+    shard-<i>-of-<n>/    the same for a shard; shards never write to the same folder
 
-Trials are found wherever they are, so work directories of several machines are collected by copying
-them together.
+Finished trials are found in all of these folders, so work directories of several machines are
+merged by copying them into one.
 """
 
 import logging
@@ -20,7 +20,7 @@ from tupe_jax.config.loading import PROTOCOL, require_kind
 from tupe_jax.config.validation import from_mapping, one_of
 from tupe_jax.finetune.config import GlueConfig
 from tupe_jax.finetune.results import Trial, TrialResult, read_result, trials_of
-from tupe_jax.finetune.run import FREE
+from tupe_jax.finetune.run import FREE_IN_FINETUNING
 from tupe_jax.finetune.tasks import KNOWN_TASKS, FinetuneTask
 from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import (
@@ -40,29 +40,29 @@ FREE_IN_PROTOCOL = (
     "config.seeds",
     "name",
     "step",
-    *(f"config.{setting}" for setting in FREE),
+    *(f"config.{setting}" for setting in FREE_IN_FINETUNING),
 )
-"""What may differ when a work directory is gone on with: more trials may be asked for."""
+"""Settings that may change when a work directory is resumed, such as more trials."""
 
 Train = Callable[[FinetuneTask, Sequence[Trial], Path], Sequence[TrialResult] | None]
-"""Finish the trials of a task in its work directory; None: stopped on request."""
+"""Trains the trials of a task in its work directory; None: stopped on request."""
 
 
 @dataclass(frozen=True)
 class GlueRecord:
-    """What a work directory is about: the trials, and the model."""
+    """The content of a work directory: the planned trials and the model."""
 
     config: GlueConfig
     name: str
-    """Of the model, in the table."""
+    """The name of the model in the table."""
     step: int | None
-    """How long it was pre-trained, where that is known."""
+    """The step of the pre-trained checkpoint, if known."""
     fingerprint: int
-    """Of its weights."""
+    """The fingerprint of the model's weights."""
 
 
 def plan(config: GlueConfig, shard: WorkShard = ALL_WORK) -> dict[str, list[Trial]]:
-    """The trials of a shard by task: an even share of every task, so that none gets MNLI alone."""
+    """The trials of a shard by task: an equal part of every task, so that MNLI is divided, too."""
     trials = trials_of(config.learning_rates, config.seeds)
     cells = [(task, trial) for task in config.tasks for trial in trials]
     mine: dict[str, list[Trial]] = {}
@@ -79,20 +79,20 @@ def run_protocol(
     train: Train,
     stop: Stop,
 ) -> bool:
-    """Train what is not finished of a shard; False: stopped on request, saved.
+    """Train the unfinished trials of a shard; False: stopped on request, checkpoint saved.
 
-    All tasks are opened before the first is trained on: a missing file is told at once.
+    All tasks are opened before training starts, so that missing files are reported first.
     """
-    place = shard.folder(workdir)
-    _note(record, workdir, place)
-    todo = dict(_todo(plan(record.config, shard), workdir, place))
+    own_folder = shard.folder(workdir)
+    _write_record(record, workdir, own_folder)
+    todo = dict(_todo(plan(record.config, shard), workdir, own_folder))
     tasks = _open_all(todo, open_task)
     for name, trials in todo.items():
         if stop.requested:
             return False
-        missing = sum(read_result(trial, place / name) is None for trial in trials)
+        missing = sum(read_result(trial, own_folder / name) is None for trial in trials)
         logger.info("%s: %d trials to train", name, missing)
-        if train(tasks[name], trials, place / name) is None:
+        if train(tasks[name], trials, own_folder / name) is None:
             return False
     return True
 
@@ -100,7 +100,7 @@ def run_protocol(
 def _open_all(
     names: Iterable[str], open_task: Callable[[str], FinetuneTask]
 ) -> dict[str, FinetuneTask]:
-    """All tasks, or one error that tells what is missing of all."""
+    """Open all tasks; raise one error that names everything that is missing."""
     tasks, errors = {}, []
     for name in names:
         try:
@@ -112,62 +112,62 @@ def _open_all(
     return tasks
 
 
-def _note(record: GlueRecord, workdir: Path, place: Path) -> None:
-    """Write down what the folder is about; a model or settings that do not fit it are refused.
+def _write_record(record: GlueRecord, workdir: Path, own_folder: Path) -> None:
+    """Write the settings to the shard's folder; raise if it was started with other ones.
 
-    Nor do they fit if another shard began with others: its trials are in the same table.
+    Also raise if another shard has other settings, because its trials are in the same table.
     """
-    place.mkdir(parents=True, exist_ok=True)
-    if not _task_folders(place):
-        # No task was begun: the last attempt failed, and its settings may be what was wrong.
-        (place / CONFIG_FILE).unlink(missing_ok=True)
-    for folder in _begun(workdir):
-        if folder != place:
-            _check_fits(read_settings(folder / CONFIG_FILE), asdict(record), folder)
-    check_begun_with(place, asdict(record), FREE_IN_PROTOCOL)
+    own_folder.mkdir(parents=True, exist_ok=True)
+    if not _task_folders(own_folder):
+        # No task was started: the last attempt failed, perhaps because of its settings.
+        (own_folder / CONFIG_FILE).unlink(missing_ok=True)
+    for folder in _started(workdir):
+        if folder != own_folder:
+            _check_match(read_settings(folder / CONFIG_FILE), asdict(record), folder)
+    check_begun_with(own_folder, asdict(record), FREE_IN_PROTOCOL)
 
 
-def _begun(workdir: Path) -> list[Path]:
-    """The folders in which training has begun."""
+def _started(workdir: Path) -> list[Path]:
+    """The folders in which training has started."""
     return [
         folder
-        for folder in places(workdir)
+        for folder in shard_folders(workdir)
         if (folder / CONFIG_FILE).exists() and _task_folders(folder)
     ]
 
 
-def _task_folders(place: Path) -> list[Path]:
+def _task_folders(folder: Path) -> list[Path]:
     return [
         file.parent
-        for file in place.glob(f"*/{CONFIG_FILE}")
+        for file in folder.glob(f"*/{CONFIG_FILE}")
         if not file.parent.name.startswith("shard-")
     ]
 
 
-def _check_fits(theirs: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:
+def _check_match(theirs: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:
     try:
         check_unchanged(theirs, ours, FREE_IN_PROTOCOL)
     except UserError as error:
-        raise UserError(f"{folder} does not fit: {error}") from None
+        raise UserError(f"{folder} does not match: {error}") from None
 
 
 def _todo(
-    planned: Mapping[str, Sequence[Trial]], workdir: Path, place: Path
+    planned: Mapping[str, Sequence[Trial]], workdir: Path, own_folder: Path
 ) -> Iterator[tuple[str, list[Trial]]]:
-    """Tasks that are not finished, with all trials that are not finished elsewhere.
+    """Unfinished tasks, with all trials that are not finished in other folders.
 
-    Those that are finished here stay among them: what is under way began in their company.
+    Trials that are finished here are included, because an unfinished group contains them.
     """
-    elsewhere = [folder for folder in places(workdir) if folder != place]
+    elsewhere = [folder for folder in shard_folders(workdir) if folder != own_folder]
     for task, trials in planned.items():
         mine = [trial for trial in trials if _find(task, trial, elsewhere) is None]
-        if any(read_result(trial, place / task) is None for trial in mine):
+        if any(read_result(trial, own_folder / task) is None for trial in mine):
             yield task, mine
 
 
 def collect(config: GlueConfig, workdir: Path) -> dict[str, list[TrialResult]]:
-    """What is finished of all shards, by task."""
-    everywhere = places(workdir)
+    """The finished trials of all shards, by task."""
+    everywhere = shard_folders(workdir)
     results = {}
     for task, trials in plan(config).items():
         _check_alike(task, everywhere)
@@ -176,8 +176,8 @@ def collect(config: GlueConfig, workdir: Path) -> dict[str, list[TrialResult]]:
     return results
 
 
-def places(workdir: Path) -> list[Path]:
-    """The folders that may hold task folders."""
+def shard_folders(workdir: Path) -> list[Path]:
+    """The folders that may contain task folders."""
     return [workdir, *sorted(workdir.glob("shard-*-of-*"))]
 
 
@@ -187,31 +187,31 @@ def _find(task: str, trial: Trial, folders: Sequence[Path]) -> TrialResult | Non
 
 
 def _check_alike(task: str, folders: Sequence[Path]) -> None:
-    """Trials of different models or settings do not belong into one table."""
+    """Raise if trials of different models or settings would be in one table."""
     files = [file for folder in folders if (file := folder / task / CONFIG_FILE).exists()]
     begun_with = [read_settings(file) for file in files]
     for file, settings in zip(files, begun_with, strict=True):
         try:
-            check_unchanged(begun_with[0], settings, FREE)
+            check_unchanged(begun_with[0], settings, FREE_IN_FINETUNING)
         except UserError as error:
-            raise UserError(f"{file.parent} does not fit {files[0].parent}: {error}") from None
+            raise UserError(f"{file.parent} does not match {files[0].parent}: {error}") from None
 
 
 def read_record(workdir: Path) -> GlueRecord:
-    """What the work directory is about; of several shards, the one that asks for most."""
-    files = [file for folder in places(workdir) if (file := folder / CONFIG_FILE).exists()]
+    """The record of a work directory; of several shards, the one with the most trials."""
+    files = [file for folder in shard_folders(workdir) if (file := folder / CONFIG_FILE).exists()]
     if not files:
-        raise UserError(f"{workdir}: no {CONFIG_FILE}, so nothing to report; `tupe glue` makes it")
+        raise UserError(f"{workdir}: no {CONFIG_FILE}; start with `tupe glue --checkpoint=DIR`")
     found = {file: read_settings(file) for file in files}
-    begun = _begun(workdir)
-    for folder in begun[1:]:
-        _check_fits(found[folder / CONFIG_FILE], found[begun[0] / CONFIG_FILE], folder)
+    started = _started(workdir)
+    for folder in started[1:]:
+        _check_match(found[folder / CONFIG_FILE], found[started[0] / CONFIG_FILE], folder)
     records = [from_mapping(GlueRecord, settings, str(file)) for file, settings in found.items()]
     return max(records, key=lambda record: sum(map(len, plan(record.config).values())))
 
 
 def glue_config(values: Mapping[str, Any]) -> GlueConfig:
-    """The checked config of a protocol; tasks may be written as one text, `cola,rte`."""
+    """The validated config of a protocol; tasks may be one string, `cola,rte`."""
     require_kind(values, PROTOCOL)
     given = values.get("tasks", GlueConfig.tasks)
     tasks = [name.strip() for text in given for name in str(text).split(",")]

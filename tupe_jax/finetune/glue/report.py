@@ -19,7 +19,7 @@ AVERAGES: Mapping[str, Sequence[GlueColumn]] = {
 
 @dataclass(frozen=True)
 class Average:
-    """A mean over those of some columns that are there."""
+    """A mean over the columns that have a number."""
 
     value: float
     over: int
@@ -27,8 +27,8 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the table: percent, for the columns that have a number."""
+class GlueRow:
+    """A row of the table: percentages of the columns that have a number."""
 
     model: str
     steps: str
@@ -41,12 +41,12 @@ class Row:
 
 
 _IN_PAPER = {column.task for column in PAPER_COLUMNS}
-PUBLISHED_ROWS = [Row(row.model, row.steps, row.by_column) for row in PAPER_ROWS]
+PUBLISHED_ROWS = [GlueRow(row.model, row.steps, row.by_column) for row in PAPER_ROWS]
 
 
 @dataclass(frozen=True)
-class Report:
-    """The protocol applied to the best evaluation of each trial, and to the last, by task."""
+class GlueReport:
+    """The scores of all tasks, by the best and by the last evaluation of each trial."""
 
     model: str
     steps: str
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def paper_columns(self) -> tuple[GlueColumn, ...]:
-        """All of the paper's, if any of its tasks is to be there."""
+        """All columns of the paper, if the protocol has any of its tasks."""
         return PAPER_COLUMNS if _IN_PAPER & self.best.keys() else ()
 
     @property
@@ -64,31 +64,31 @@ class Report:
 
     @property
     def unfinished(self) -> list[str]:
-        """Tasks with trials still to come."""
+        """Tasks with unfinished trials."""
         return [task for task, score in self.best.items() if score.finished < score.planned]
 
     def reported(self, column: GlueColumn) -> RateScore | None:
         return _reported(self.best, column)
 
     @property
-    def best_row(self) -> Row:
+    def best_row(self) -> GlueRow:
         return self._row(self.model, self.best)
 
     @property
-    def last_row(self) -> Row:
+    def last_row(self) -> GlueRow:
         return self._row(f"{self.model}, last evaluation", self.last)
 
-    def _row(self, model: str, scores: Mapping[str, TaskSummary]) -> Row:
+    def _row(self, model: str, scores: Mapping[str, TaskSummary]) -> GlueRow:
         columns = (*self.paper_columns, *self.other_columns)
         reported = {column: _reported(scores, column) for column in columns}
         numbers = {column: 100 * score.median for column, score in reported.items() if score}
-        return Row(model, self.steps, numbers)
+        return GlueRow(model, self.steps, numbers)
 
 
 def make_report(
     model: str, step: int | None, results: Mapping[str, Sequence[TrialResult]], planned: int
-) -> Report:
-    """`planned` is how many trials each task should have."""
+) -> GlueReport:
+    """Summarize all results; `planned` is the number of trials of each task."""
 
     def scores(moment: Moment) -> dict[str, TaskSummary]:
         return {
@@ -97,7 +97,7 @@ def make_report(
         }
 
     steps = "" if step is None else str(step)
-    return Report(model, steps, best=scores(lambda r: r.best), last=scores(lambda r: r.last))
+    return GlueReport(model, steps, best=scores(lambda r: r.best), last=scores(lambda r: r.last))
 
 
 def _reported(scores: Mapping[str, TaskSummary], column: GlueColumn) -> RateScore | None:
@@ -108,8 +108,8 @@ NOTHING = "-"
 UNFINISHED = "*"
 
 
-def markdown(report: Report) -> str:
-    """The table, and below it what one must know to read it."""
+def markdown(report: GlueReport) -> str:
+    """The table, followed by notes on how to read it."""
     paper, others = report.paper_columns, report.other_columns
     averages = list(AVERAGES) if paper else []
 
@@ -119,7 +119,7 @@ def markdown(report: Report) -> str:
         cells = [model, steps, *_by_task(paper, text), *map(average, averages)]
         return f"| {' | '.join([*cells, *_by_task(others, text)])} |"
 
-    def numbers(row: Row, unfinished: Sequence[str] = ()) -> str:
+    def numbers(row: GlueRow, unfinished: Sequence[str] = ()) -> str:
         def mark(*columns: GlueColumn) -> str:
             some = any(column in row.numbers and column.task in unfinished for column in columns)
             return UNFINISHED if some else ""
@@ -155,8 +155,8 @@ def markdown(report: Report) -> str:
     )
 
 
-def csv_table(report: Report) -> str:
-    """One line for each model; published ones, then this one's best and last evaluations."""
+def csv_table(report: GlueReport) -> str:
+    """One row per model: the published ones, then this model's best and last evaluations."""
     columns = (*report.paper_columns, *report.other_columns)
     titles = [column.title for column in columns]
     out = io.StringIO()
@@ -177,8 +177,8 @@ def csv_table(report: Report) -> str:
     return out.getvalue()
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Every score that went into the table, as fractions."""
+def as_json(report: GlueReport) -> dict[str, Any]:
+    """Every score behind the table, as fractions."""
     return {
         "model": report.model,
         "steps": report.steps,
@@ -209,7 +209,7 @@ def _task_json(score: TaskSummary) -> dict[str, Any]:
 
 
 def _by_task(columns: Sequence[GlueColumn], text: Callable[[GlueColumn], str]) -> list[str]:
-    """One cell for each task: MNLI's two numbers share theirs."""
+    """One cell for each task; MNLI's two numbers share a cell."""
     cells: dict[str, list[str]] = {}
     for column in columns:
         cells.setdefault(column.task, []).append(text(column))
@@ -235,11 +235,11 @@ def _two_digits(number: float | None) -> str:
     return "" if number is None else f"{number:.2f}"
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: GlueReport) -> list[str]:
     notes = [
-        "Percent on dev: accuracy; for CoLA Matthews correlation, for STS Pearson's. For each "
-        "learning rate the median over seeds of the best evaluations; the rate whose median is "
-        "highest. An average says over how many numbers it is if any is missing."
+        "Percent on dev: accuracy, for CoLA Matthews correlation, for STS Pearson correlation. "
+        "Each number is the median over seeds of the best evaluations, for the learning rate with "
+        "the highest median. An average over fewer columns shows their number."
     ]
     if report.unfinished:
         left = [
@@ -247,5 +247,5 @@ def _notes(report: Report) -> list[str]:
             for task, score in report.best.items()
             if task in report.unfinished
         ]
-        notes.append(f"{UNFINISHED} Trials still to come: {', '.join(left)}.")
+        notes.append(f"{UNFINISHED} Unfinished trials: {', '.join(left)}.")
     return notes

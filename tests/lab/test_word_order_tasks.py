@@ -1,4 +1,4 @@
-"""What only order can tell: learned by TUPE-R, and at chance without positions.
+"""Tasks that only word order solves: learned by TUPE-R, at chance without positions.
 
 The language has sentences of two letters, in the order of the alphabet. One classification head
 learns whether a sentence is one of the language; the masked-word head learns the language itself.
@@ -126,7 +126,7 @@ def test_without_positions_the_same_probe_is_at_chance(models):
     assert (result.original.estimate + result.changed.estimate) / 2 == 0.5
 
 
-def test_minimal_pairs_of_the_same_words_are_told_apart_by_positions_only(models):
+def test_minimal_pairs_of_the_same_words_differ_by_positions_only(models):
     pairs = [MinimalPair(s, reverse(s), "order") for s in SENTENCES]
     scores = {name: score_pairs(model, Alphabet(), pairs) for name, model in models.items()}
     assert list(scores["none"]) == ["order", "all", "same words"]
