@@ -164,7 +164,7 @@ def test_a_folder_of_an_older_version_needs_the_vocabulary(corpus, folder, tmp_p
     given = [*arguments, f"--config.data.vocabulary={corpus}/v.model"]
     assert runs.run_here(given, tmp_path / "run").finished
     # Its checkpoint has the tokenizer, so that the file is not needed any more.
-    assert runs.run_here(arguments, tmp_path / "run").went_on_from == 2
+    assert runs.run_here(arguments, tmp_path / "run").resumed_from == 2
 
 
 def test_a_run_on_whole_sentences_resumes_exactly(corpus, tmp_path):

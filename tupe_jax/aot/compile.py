@@ -100,7 +100,7 @@ def train_step_program(config: Config, mesh: Mesh) -> Program:
     plan = plan_state(config, mesh)
     # Of the vocabulary and the corpus only sizes matter here.
     objective = make_objective(config, [True] * config.model.vocab_size)
-    schedule = schedule_of(config, rows_per_epoch=1)
+    schedule = schedule_of(config, sequences_per_epoch=1)
     state = plan.abstract_sharded
     return Program(
         lower=lambda: lower_train_step(config, plan, mesh, objective, schedule),

@@ -112,7 +112,7 @@ def _run_alone(
         from tupe_jax.objectives.registry import exported_model
         from tupe_jax.training.summary import summarise
 
-        if outcome.went_on_from == outcome.step:
+        if outcome.resumed_from == outcome.step:
             print(f"finished already: {outcome.step} steps; for more, train in a new --workdir")
         shown = outcome
         if processes.count > 1:  # no process has all the weights, but the last checkpoint does

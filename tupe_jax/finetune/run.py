@@ -85,7 +85,7 @@ def finetune(
         config.optimizer,
         total_steps=schedule.total_steps,
         batch_size=config.batch_size,
-        rows_per_epoch=len(data.train),
+        sequences_per_epoch=len(data.train),
     )
     # Not before: settings that were refused bind nobody.
     workdir.mkdir(parents=True, exist_ok=True)

@@ -220,7 +220,7 @@ def test_more_trials_may_be_asked_for_but_not_others(tmp_path):
         ("mrpc", 7),
     ]
     assert finished(tmp_path, more) == {"cola": 2, "mrpc": 2}
-    with pytest.raises(UserError, match="begun with other settings: fingerprint was 1, now 2"):
+    with pytest.raises(UserError, match="settings: fingerprint was 1, now 2"):
         Trainer().run(tmp_path, record=Record(CONFIG, "other", 7, fingerprint=2))
     longer = GlueConfig(tasks=("cola",), finetune=FinetuneConfig(epochs=99, keep_weights=False))
     with pytest.raises(UserError, match=r"config\.finetune\.epochs was 0, now 99"):
