@@ -18,8 +18,16 @@ from tupe_jax.lab.nli_probes import INFERENCE_TASKS
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
-SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
-"""What variants may not differ in: they read the same rows, and the study says how."""
+SHARED = (
+    "data.",
+    "model.vocab_size",
+    "objective.name",
+    "train.",
+    "eval.",
+    "seed",
+    "optimizer.peak_learning_rate",
+)
+"""The settings that all variants share. Validation losses of two objectives are not comparable."""
 
 
 @dataclass(frozen=True)
