@@ -86,6 +86,7 @@ def test_a_study_may_do_without_fine_tuning():
             lambda: small_study(["bert_a", "bert_a"]),
             "variants=bert_a,bert_a ",
         ),
+        (lambda: Variant("a", "bert_a", {"objective.name": "masked_lm"}), "sets objective.name"),
         (lambda: small_study(seeds=()), "config.seeds is empty"),
         (lambda: small_study(seeds=(0, -1)), "config.seed=-1 must be between"),
         (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate 2.0 must be between"),

@@ -96,7 +96,7 @@ def test_the_damaged_checkpoint_is_told_of_and_its_step_is_free_again(tmp_path, 
     ours = [record for record in caplog.records if record.name.startswith("tupe_jax")]
     assert len(ours) == 2
     assert f"{tmp_path}/3 is damaged" in ours[0].getMessage()
-    assert "renamed to 3.damaged, going on from step 1" in ours[0].getMessage()
+    assert "renamed to 3.damaged, resuming from step 1" in ours[0].getMessage()
 
     assert names(tmp_path) == ["1", "2.damaged", "3.damaged"]
     for step in (2, 3):

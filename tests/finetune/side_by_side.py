@@ -24,7 +24,7 @@ PRETRAINED = {
 }
 STEPS, ROWS, LENGTH = 4, 20, 12
 OPTIMIZER = unit_optimizer(
-    OptimizerConfig(warmup="0"), total_steps=STEPS, batch_size=8, rows_per_epoch=ROWS
+    OptimizerConfig(warmup="0"), total_steps=STEPS, batch_size=8, sequences_per_epoch=ROWS
 )
 
 

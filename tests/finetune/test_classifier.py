@@ -84,7 +84,7 @@ def test_the_word_head_is_left_alone_and_the_pretrained_weights_are_the_start():
 def test_the_learning_rate_of_a_trial_is_its_peak():
     """Weight decay alone moves a weight without gradient: by the share learning rate x decay."""
     config = OptimizerConfig(name="adamw", warmup="2", weight_decay=0.5, clip_norm=0)
-    optimizer = unit_optimizer(config, total_steps=10, batch_size=8, rows_per_epoch=20)
+    optimizer = unit_optimizer(config, total_steps=10, batch_size=8, sequences_per_epoch=20)
     assert config.peak_learning_rate != 1
     weights = jax.jit(side_by_side.CLASSIFIER.first_params)(0, {})
     still = jax.tree.map(np.zeros_like, weights)

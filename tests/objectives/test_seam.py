@@ -186,7 +186,7 @@ def test_a_stopped_run_resumes_exactly(finished, tmp_path):
     arguments, workdir, _ = finished
     with marked_data():
         assert not runs.run_here(arguments, tmp_path, runs.StopAfter(5)).finished
-        assert 0 < runs.run_here(arguments, tmp_path).went_on_from < 6
+        assert 0 < runs.run_here(arguments, tmp_path).resumed_from < 6
     runs.assert_same_run(arguments, workdir, tmp_path)
     params = runs.final_state(arguments, tmp_path).state.params
     assert set(params) == {"generator", "discriminator"}

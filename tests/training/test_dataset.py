@@ -16,13 +16,14 @@ from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.ablation.run_one import make_shared_data
 from tupe_jax.aot.targets import parse_target
-from tupe_jax.config.schema import MeshConfig
+from tupe_jax.config.schema import Config, MeshConfig
 from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
 from tupe_jax.data.pretraining.readers import HostShard
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, read_index
 from tupe_jax.distributed.mesh import batch_sharding, make_mesh
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training import dataset as dataset_module
 from tupe_jax.training.dataset import (
     examples_of_device,
@@ -165,7 +166,7 @@ def test_a_folder_of_an_older_version_needs_the_vocabulary(corpus, folder, tmp_p
     given = [*arguments, f"--config.data.vocabulary={corpus}/v.model"]
     assert runs.run_here(given, tmp_path / "run").finished
     # Its checkpoint has the tokenizer, so that the file is not needed any more.
-    assert runs.run_here(arguments, tmp_path / "run").went_on_from == 2
+    assert runs.run_here(arguments, tmp_path / "run").resumed_from == 2
 
 
 @pytest.mark.slow
@@ -306,4 +307,7 @@ def test_the_array_has_the_rows_in_order(share):
     sharding = NamedSharding(mesh, PartitionSpec("data", None))
     rows_BxS = np.arange(24, dtype=np.int32).reshape(8, 3)
     assert host_shard(sharding, 8, 0) == HostShard()
-    np.testing.assert_array_equal(global_batch(sharding, rows_BxS, share), rows_BxS)
+    examples = {"tokens": rows_BxS, "not_read": rows_BxS[:, 0]}
+    batch = global_batch(sharding, examples, make_objective(Config()), share)
+    assert batch.keys() == {"tokens"}
+    np.testing.assert_array_equal(batch["tokens"], rows_BxS)

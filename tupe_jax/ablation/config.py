@@ -18,8 +18,16 @@ from tupe_jax.model.positions import encodings
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
-SHARED = ("data.", "model.vocab_size", "train.", "eval.", "seed", "optimizer.peak_learning_rate")
-"""Settings that all variants share: data, tokenizer, batch, evaluation, seeds and tuning."""
+SHARED = (
+    "data.",
+    "model.vocab_size",
+    "objective.name",
+    "train.",
+    "eval.",
+    "seed",
+    "optimizer.peak_learning_rate",
+)
+"""The settings that all variants share. Validation losses of two objectives are not comparable."""
 
 
 @dataclass(frozen=True)

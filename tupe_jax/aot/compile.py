@@ -131,7 +131,7 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
     plan = plan_state(config, mesh)
     # Of the vocabulary and the corpus only sizes matter here.
     objective = make_objective(config, [True] * config.model.vocab_size)
-    schedule = schedule_of(config, rows_per_epoch=1)
+    schedule = schedule_of(config, sequences_per_epoch=1)
     state = plan.abstract_sharded
     compiled = _compile(
         lower_train_step(config, plan, mesh, objective, schedule),

@@ -1,14 +1,13 @@
-"""One checkpoint directory: what is in it, and how to read it without trusting it.
+"""The format of one checkpoint directory, and how it is read and verified.
 
-    state/        every array of the train state by its name (Orbax, OCDBT)
-    about/        JSON: step, config, data position, validation loss, and of each array its shape,
-                  type and fingerprint; with a checksum of itself
-    vocabulary/   JSON: the vocabulary file, base64
+    state/        every array of the train state by name (Orbax, OCDBT)
+    about/        JSON: step, config, data position, validation loss, and the shape, type and
+                  fingerprint of every array; with a checksum of itself
+    vocabulary/   JSON: the tokenizer file, base64
 
-Two things can be wrong with it, and they are kept apart. It can be damaged: the checksums, which
-cover everything that a run goes on from, do not fit (`DamagedError`; an older checkpoint may do).
-Or it is whole but of another model: a `UserError` that names the array, never a reason to fall
-back.
+Reading distinguishes two errors. `DamagedError`: a checksum does not match, and an older checkpoint
+may be used instead. `UserError`: the checkpoint is valid, but belongs to another model. It names
+the array, and no older checkpoint is tried.
 """
 
 import base64
@@ -49,12 +48,12 @@ _GONE = {errno.ENOENT, errno.ENOTDIR}
 
 
 class DamagedError(Exception):
-    """The checkpoint is not what was once written; the message says what is wrong."""
+    """The checkpoint differs from what was written; the message says how."""
 
 
 @dataclass(frozen=True)
-class ArrayFacts:
-    """What is known of a saved array without reading it."""
+class ArrayMetadata:
+    """Shape, type and fingerprint of a saved array."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -65,15 +64,15 @@ class ArrayFacts:
 
 
 @dataclass(frozen=True)
-class About:
-    """The small things of a checkpoint, and what its large ones must look like."""
+class CheckpointMetadata:
+    """All of a checkpoint but its arrays and its tokenizer."""
 
     step: int
     config: Json
     data: Json
     valid_loss: float | None
     vocabulary_sha256: str
-    arrays: dict[str, ArrayFacts]
+    arrays: dict[str, ArrayMetadata]
 
 
 def handlers() -> dict[str, ocp.CheckpointHandler]:
@@ -91,22 +90,22 @@ def handlers() -> dict[str, ocp.CheckpointHandler]:
 def contents(
     step: int, state: Any, data: Json, config: Json, vocabulary: bytes, valid_loss: float | None
 ) -> ocp.args.Composite:
-    """What Orbax is to write."""
+    """Return what Orbax writes."""
     arrays = arrays_by_name(state)
     marks = fingerprints(arrays)
-    about = About(
+    metadata = CheckpointMetadata(
         step=step,
         config=config,
         data=data,
         valid_loss=valid_loss,
         vocabulary_sha256=hashlib.sha256(vocabulary).hexdigest(),
         arrays={
-            name: ArrayFacts(array.shape, str(array.dtype), marks[name])
+            name: ArrayMetadata(array.shape, str(array.dtype), marks[name])
             for name, array in arrays.items()
         },
     )
     # Through JSON and back: what is checksummed is what a reader will see (tuples become lists).
-    plain = json.loads(json.dumps({"format": FORMAT, **asdict(about)}))
+    plain = json.loads(json.dumps({"format": FORMAT, **asdict(metadata)}))
     return ocp.args.Composite(
         state=ocp.args.PyTreeSave(arrays),
         about=ocp.args.JsonSave({**plain, "sha256": _checksum(plain)}),
@@ -127,19 +126,19 @@ def arrays_by_name(tree: Any) -> dict[str, Any]:
     return named
 
 
-def _checksum(about: Json) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+def _checksum(metadata: Json) -> str:
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------ reading
 
 
-def read_about(directory: epath.Path) -> About:
+def read_metadata(directory: epath.Path) -> CheckpointMetadata:
     with _damage_if_unreadable(directory):
         written = dict(handlers()["about"].restore(directory / "about"))
         checksum = written.pop("sha256", None)
         if checksum != _checksum(written):
-            raise DamagedError("about.json does not fit its checksum")
+            raise DamagedError("checksum mismatch in about.json")
     if written["format"] != FORMAT:
         raise UserError(
             f"{directory} has format {written['format']}; this version reads {FORMAT}: "
@@ -147,25 +146,25 @@ def read_about(directory: epath.Path) -> About:
         )
     del written["format"]
     arrays = {
-        name: ArrayFacts(tuple(facts["shape"]), facts["dtype"], facts["fingerprint"])
-        for name, facts in written.pop("arrays").items()
+        name: ArrayMetadata(tuple(found["shape"]), found["dtype"], found["fingerprint"])
+        for name, found in written.pop("arrays").items()
     }
-    return About(**written, arrays=arrays)
+    return CheckpointMetadata(**written, arrays=arrays)
 
 
-def read_tokenizer(directory: epath.Path, about: About) -> bytes:
+def read_tokenizer(directory: epath.Path, metadata: CheckpointMetadata) -> bytes:
     with _damage_if_unreadable(directory):
         written = handlers()["vocabulary"].restore(directory / "vocabulary")
         vocabulary = base64.b64decode(written["base64"], validate=True)
-    if hashlib.sha256(vocabulary).hexdigest() != about.vocabulary_sha256:
-        raise DamagedError("vocabulary.json does not fit its checksum")
+    if hashlib.sha256(vocabulary).hexdigest() != metadata.vocabulary_sha256:
+        raise DamagedError("checksum mismatch in vocabulary.json")
     return vocabulary
 
 
-def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
+def read_state(directory: epath.Path, metadata: CheckpointMetadata, abstract_state: Any) -> Any:
     """All arrays, in the structure and with the shardings of `abstract_state`."""
     wanted = arrays_by_name(abstract_state)
-    _check_same_arrays(directory, about.arrays, wanted)
+    _check_same_arrays(directory, metadata.arrays, wanted)
     somewhere = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     restore_args = {
         name: ocp.ArrayRestoreArgs(
@@ -175,21 +174,23 @@ def read_state(directory: epath.Path, about: About, abstract_state: Any) -> Any:
     }
     with all_or_none():  # each process reads its own part
         arrays = _read_arrays(directory, restore_args)
-    _check_bits(about, arrays)
+    _check_bits(metadata, arrays)
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
 
 
-def read_params(directory: epath.Path, about: About) -> dict[tuple[str, ...], Array]:
+def read_params(
+    directory: epath.Path, metadata: CheckpointMetadata
+) -> dict[tuple[str, ...], Array]:
     """The averaged parameters if there are any, else the parameters, by path, in host memory.
 
     All of them in this process, whatever other processes do.
     """
-    kind = "ema." if any(name.startswith("ema.") for name in about.arrays) else "params."
+    kind = "ema." if any(name.startswith("ema.") for name in metadata.arrays) else "params."
     in_host_memory = ocp.RestoreArgs(restore_type=np.ndarray)
     arrays = _read_arrays(
-        directory, {name: in_host_memory for name in about.arrays if name.startswith(kind)}
+        directory, {name: in_host_memory for name in metadata.arrays if name.startswith(kind)}
     )
-    _check_bits(about, arrays)
+    _check_bits(metadata, arrays)
     return {tuple(name.split(".")[1:]): array for name, array in arrays.items()}
 
 
@@ -204,16 +205,16 @@ def _read_arrays(directory: epath.Path, restore_args: dict[str, ocp.RestoreArgs]
         return {name: arrays[name] for name in restore_args}
 
 
-def _check_bits(about: About, arrays: Mapping[str, Any]) -> None:
+def _check_bits(metadata: CheckpointMetadata, arrays: Mapping[str, Any]) -> None:
     for name, found in fingerprints(arrays).items():
-        if found != about.arrays[name].fingerprint:
-            raise DamagedError(f"the bits of {name} do not fit their fingerprint")
+        if found != metadata.arrays[name].fingerprint:
+            raise DamagedError(f"checksum mismatch in array {name}")
 
 
 def _check_same_arrays(
-    directory: epath.Path, saved: Mapping[str, ArrayFacts], wanted: Mapping[str, Any]
+    directory: epath.Path, saved: Mapping[str, ArrayMetadata], wanted: Mapping[str, Any]
 ) -> None:
-    theirs = {name: str(facts) for name, facts in saved.items()}
+    theirs = {name: str(found) for name, found in saved.items()}
     ours = {name: f"{list(array.shape)} {array.dtype}" for name, array in wanted.items()}
     different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     if different:
@@ -222,7 +223,7 @@ def _check_same_arrays(
             f"{directory} is of another model or optimizer: {name} is "
             f"{theirs.get(name, 'absent')} there, {ours.get(name, 'absent')} in this run"
             + f" (and {len(different) - 1} more differ)" * (len(different) > 1)
-            + "; go on with the config it was made with, or choose another work directory"
+            + "; resume with the config that it was made with, or choose another work directory"
         )
 
 

@@ -1,10 +1,10 @@
-"""The checkpoints of a run: saved while training goes on, kept by rule, restored strictly.
+"""The checkpoints of a run: saved in the background, kept by rule, verified when restored.
 
-A directory per step, written under another name and renamed when whole, so that a kill at any
-moment leaves the checkpoints before it. Going on happens in this order: the newest checkpoint is
-read and checked; if it is damaged, the one before it, and so on; then the damaged ones are renamed
-to `<step>.damaged`, so that a later save at that step is free. Nothing is renamed unless a whole
-checkpoint was found: a run whose checkpoints are all damaged stops instead of starting afresh.
+Each step has a directory. It is written under a temporary name and renamed when complete, so that a
+kill at any moment leaves the previous checkpoints intact. A restore reads and verifies the newest
+checkpoint; if it is damaged, the previous one, and so on. Then it renames the damaged ones to
+`<step>.damaged`, so that the step can be saved again. It renames nothing unless it found a valid
+checkpoint: a run whose checkpoints are all damaged stops instead of starting from the beginning.
 """
 
 import contextlib
@@ -20,20 +20,20 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
-from tupe_jax.checkpointing import format as checkpoint_directory
-from tupe_jax.checkpointing.format import About, Array, DamagedError, Json
+from tupe_jax.checkpointing import format as checkpoint_format
+from tupe_jax.checkpointing.format import Array, DamagedError, Json
 from tupe_jax.config.schema import CheckpointConfig
 from tupe_jax.utils.errors import UserError, writing_failed
 
 FOLDER = "checkpoints"
-"""Where a work directory has them."""
+"""The folder of a work directory that holds them."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Restored:
-    """All that a run needs to go on."""
+    """All that a run needs to resume."""
 
     step: int
     state: Any
@@ -51,7 +51,7 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike[str], settings: CheckpointConfig) -> None:
         self._folder = _absolute(folder)
         self._settings = settings
-        with self._telling_where():
+        with self._report_write_errors():
             # Orbax would not notice before the first save.
             if self._folder.exists() and not self._folder.is_dir():
                 raise NotADirectoryError("it is a file")
@@ -59,16 +59,16 @@ class Checkpoints:
             self._manager = self._open()
         for directory in self._newest_first():
             with contextlib.suppress(DamagedError):
-                about = checkpoint_directory.read_about(directory)
-                if about.valid_loss is not None:
-                    self._valid_losses[about.step] = about.valid_loss
+                metadata = checkpoint_format.read_metadata(directory)
+                if metadata.valid_loss is not None:
+                    self._valid_losses[metadata.step] = metadata.valid_loss
 
     def due(self, step: int) -> bool:
         """Whether this step should be saved: every so many, and at listed steps.
 
-        Called at every step, it also is the place where a failed save is told of soonest.
+        It is called at every step, so that a failed save is reported soon.
         """
-        with self._telling_where():
+        with self._report_write_errors():
             if not self._manager.is_saving_in_progress():
                 self._manager.wait_until_finished()
             return bool(self._manager.should_save(step))
@@ -84,21 +84,21 @@ class Checkpoints:
         valid_loss: float | None = None,
         force: bool = False,
     ) -> bool:
-        """Save if `due` or with `force`; false if it was neither, or the step is there already.
+        """Save if `due` or with `force`; return False if neither, or if the step is saved already.
 
         Returns when the arrays are copied from the devices: the caller may donate them. The rest
         happens in the background.
         """
-        with self._telling_where():
+        with self._report_write_errors():
             self._manager.wait_until_finished()
             if step in self._manager.all_steps() or not (force or self._manager.should_save(step)):
                 return False
         if valid_loss is not None and math.isfinite(valid_loss):
             self._valid_losses[step] = valid_loss
-        contents = checkpoint_directory.contents(
+        contents = checkpoint_format.contents(
             step, state, data, config, vocabulary, self._valid_losses.get(step)
         )
-        with self._telling_where():
+        with self._report_write_errors():
             return bool(self._manager.save(step, args=contents, force=True))
 
     def latest(self) -> int | None:
@@ -111,7 +111,7 @@ class Checkpoints:
         self.wait()
         for directory in self._newest_first():
             with contextlib.suppress(DamagedError):
-                return checkpoint_directory.read_about(directory).config
+                return checkpoint_format.read_metadata(directory).config
         return None
 
     def peek_vocabulary(self) -> bytes | None:
@@ -119,8 +119,8 @@ class Checkpoints:
         self.wait()
         for directory in self._newest_first():
             with contextlib.suppress(DamagedError):
-                about = checkpoint_directory.read_about(directory)
-                return checkpoint_directory.read_tokenizer(directory, about)
+                metadata = checkpoint_format.read_metadata(directory)
+                return checkpoint_format.read_tokenizer(directory, metadata)
         return None
 
     def restore(self, abstract_state: Any) -> Restored | None:
@@ -129,26 +129,26 @@ class Checkpoints:
         damaged: list[tuple[epath.Path, DamagedError]] = []
         for directory in self._newest_first():
             try:
-                with checkpoint_directory.all_or_none():
-                    about = checkpoint_directory.read_about(directory)
-                    vocabulary = checkpoint_directory.read_tokenizer(directory, about)
-                state = checkpoint_directory.read_state(directory, about, abstract_state)
+                with checkpoint_format.all_or_none():
+                    metadata = checkpoint_format.read_metadata(directory)
+                    vocabulary = checkpoint_format.read_tokenizer(directory, metadata)
+                state = checkpoint_format.read_state(directory, metadata, abstract_state)
             except DamagedError as damage:
                 damaged.append((directory, damage))
                 continue
             self._set_aside(damaged, instead=directory)
-            return Restored(about.step, state, about.data, about.config, vocabulary)
+            return Restored(metadata.step, state, metadata.data, metadata.config, vocabulary)
         _raise_if_any(damaged)
         return None
 
     def wait(self) -> None:
-        """Until the last save is whole."""
-        with self._telling_where():
+        """Wait until the last save is complete."""
+        with self._report_write_errors():
             self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Wait, and end the threads."""
-        with self._telling_where():
+        with self._report_write_errors():
             self._manager.close()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -158,7 +158,7 @@ class Checkpoints:
             kept.append(_Best(self._valid_losses))
         return ocp.CheckpointManager(
             self._folder,
-            item_handlers=checkpoint_directory.handlers(),
+            item_handlers=checkpoint_format.handlers(),
             options=ocp.CheckpointManagerOptions(
                 save_decision_policy=policies.AnySavePolicy(
                     [
@@ -187,7 +187,7 @@ class Checkpoints:
             aside = _free_name(directory)
             directory.rename(aside)
             logger.warning(
-                "checkpoint %s is damaged (%s): renamed to %s, going on from step %s",
+                "checkpoint %s is damaged (%s): renamed to %s, resuming from step %s",
                 *(directory, damage, aside.name, instead.name),
             )
         ocp.multihost.sync_global_processes("tupe_jax:damaged_checkpoints_set_aside")
@@ -195,8 +195,8 @@ class Checkpoints:
         self._manager = self._open()
 
     @contextlib.contextmanager
-    def _telling_where(self) -> Iterator[None]:
-        """Failed writing is the user's to mend; tensorstore reports it as a ValueError."""
+    def _report_write_errors(self) -> Iterator[None]:
+        """Raise a `UserError` or `RetryError` if writing fails; tensorstore raises a ValueError."""
         try:
             yield
         except UserError:
@@ -230,7 +230,7 @@ class _Best:
 
 def load_for_use(
     path: str | os.PathLike[str],
-) -> tuple[About, bytes, dict[tuple[str, ...], Array]]:
+) -> tuple[CheckpointMetadata, bytes, dict[tuple[str, ...], Array]]:
     """The metadata, tokenizer file and parameters of a checkpoint, or of a run's newest one.
 
     The parameters are in host memory, by path; they are the averaged ones if there are any.
@@ -239,14 +239,14 @@ def load_for_use(
     damaged: list[tuple[epath.Path, DamagedError]] = []
     for directory in _checkpoints_at(_absolute(path)):
         try:
-            about = checkpoint_directory.read_about(directory)
-            vocabulary = checkpoint_directory.read_tokenizer(directory, about)
-            params = checkpoint_directory.read_params(directory, about)
+            metadata = checkpoint_format.read_metadata(directory)
+            vocabulary = checkpoint_format.read_tokenizer(directory, metadata)
+            params = checkpoint_format.read_params(directory, metadata)
         except DamagedError as damage:
             logger.warning("checkpoint %s is damaged (%s)", directory, damage)
             damaged.append((directory, damage))
             continue
-        return about, vocabulary, params
+        return metadata, vocabulary, params
     _raise_if_any(damaged)
     raise UserError(
         f"{path} is not a checkpoint, and holds none; nor is it a model folder, which has "

@@ -108,7 +108,7 @@ def _run_alone(
         from tupe_jax.objectives.registry import exported_model
         from tupe_jax.training.summary import summarise
 
-        if outcome.went_on_from == outcome.step:
+        if outcome.resumed_from == outcome.step:
             logger.info(
                 "finished already: %d steps; for more, train in a new --workdir", outcome.step
             )

@@ -100,7 +100,7 @@ def finetune(
         config.optimizer,
         total_steps=schedule.total_steps,
         batch_size=config.batch_size,
-        rows_per_epoch=len(data.train),
+        sequences_per_epoch=len(data.train),
     )
     # Not earlier: rejected settings must not be written to the work directory.
     workdir.mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,7 @@ def mesh_for(trials: int, devices: Sequence[Any]) -> Mesh:
 
 
 def unit_optimizer(
-    config: OptimizerConfig, *, total_steps: int, batch_size: int, rows_per_epoch: int
+    config: OptimizerConfig, *, total_steps: int, batch_size: int, sequences_per_epoch: int
 ) -> optax.GradientTransformation:
     """The optimizer with a peak learning rate of 1, which each trial scales by its own."""
     config = replace(config, peak_learning_rate=1.0)
@@ -117,6 +117,6 @@ def unit_optimizer(
         config,
         total_steps=total_steps,
         batch_size=batch_size,
-        rows_per_epoch=rows_per_epoch,
+        sequences_per_epoch=sequences_per_epoch,
     )
     return make_optimizer(config, schedule)

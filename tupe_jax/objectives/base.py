@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tupe_jax.model.heads import MaskedLM
 
-Batch = Mapping[str, jax.Array]
-"""Features by name, `[B, ...]` each."""
+Features = Mapping[str, jax.Array]
+"""A batch on the device: features by name, `[B, ...]` each."""
 
 
 @jax.tree_util.register_dataclass
@@ -52,7 +52,7 @@ class Objective(Protocol):
     def build(self, rngs: nnx.Rngs) -> nnx.Module:
         """Return the module that is trained."""
 
-    def prepare(self, batch: Batch, key: jax.Array) -> Any:
+    def prepare(self, batch: Features, key: jax.Array) -> Any:
         """Return the `Inputs` of a batch, on the device: mask tokens, draw noise.
 
         Randomness that evaluation needs as well belongs here, not in `terms`.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tupe_jax.config.schema import Config
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.base import Batch, Term
+from tupe_jax.objectives.base import Features, Term
 from tupe_jax.objectives.masking import MaskedBatch, mask_tokens, never_chosen
 from tupe_jax.tokenizers.sentencepiece import SPECIAL
 
@@ -37,7 +37,7 @@ class MaskedLMObjective:
     def build(self, rngs: nnx.Rngs) -> MaskedLM:
         return MaskedLM(self.config.model, rngs=rngs)
 
-    def prepare(self, batch: Batch, key: jax.Array) -> MaskedBatch:
+    def prepare(self, batch: Features, key: jax.Array) -> MaskedBatch:
         starts_word_V = self.starts_word_V
         by_word = self.config.objective.mask_unit == "word" and starts_word_V is not None
         return mask_tokens(

@@ -1,4 +1,4 @@
-"""What may differ between a run and its continuation."""
+"""Which settings may change when a run resumes."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ CONFIG_FILE = "config.json"
 def check_begun_with(
     workdir: Path, config: Mapping[str, Any], free: tuple[str, ...] = FREE_IN_PRETRAINING
 ) -> None:
-    """Note the config of a new work directory; one that was begun must have been with the same."""
+    """Save the config of a new work directory; raise if an older one was started with another."""
     file = workdir / CONFIG_FILE
     if file.exists():
         check_unchanged(read_settings(file), config, free)
@@ -41,7 +41,7 @@ def check_begun_with(
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """What a work directory was begun with."""
+    """The settings that a work directory was started with."""
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -54,7 +54,7 @@ def check_unchanged(
     config: Mapping[str, Any],
     free: tuple[str, ...] = FREE_IN_PRETRAINING,
 ) -> None:
-    """Fail if a work directory was begun with other settings; names that begin as `free` may."""
+    """Raise if a setting changed whose name does not begin with one of `free`."""
     if saved is None:
         return
     before, now = dict(flattened(saved)), dict(flattened(config))
@@ -66,16 +66,16 @@ def check_unchanged(
     ]
     if changed:
         raise UserError(
-            f"this work directory was begun with other settings: {'; '.join(changed)}. "
-            "Go on with the old ones, or give a new --workdir"
+            f"this work directory was started with other settings: {'; '.join(changed)}. "
+            "Resume with the old ones, or choose a new --workdir"
         )
 
 
 def value_before_it_existed(name: str) -> Any:
-    """The value of a setting for work directories that were begun before there was such a setting.
+    """The value of a setting in work directories that are older than the setting: its default.
 
-    That is the default, also in the sections of a fine-tuning or a study: for
-    `finetune.optimizer.warmup_from_zero` it is that of `optimizer.warmup_from_zero`.
+    The default also applies in the sections of fine-tuning and studies: that of
+    `finetune.optimizer.warmup_from_zero` is that of `optimizer.warmup_from_zero`.
     """
     defaults = settings(Config())
     endings = (name.split(".", skipped)[-1] for skipped in range(name.count(".")))

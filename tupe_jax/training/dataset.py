@@ -1,4 +1,4 @@
-"""The data of a run: vocabulary, training batches, validation rows; made where they are missing."""
+"""The data of a run: tokenizer, training batches and validation examples; made if missing."""
 
 import hashlib
 import logging
@@ -28,7 +28,7 @@ from tupe_jax.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
-Features = Mapping[str, NDArray[Any]]
+HostFeatures = Mapping[str, NDArray[Any]]
 """Examples in host memory: `[N, ...]` of each feature."""
 
 DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
@@ -40,12 +40,12 @@ class Dataset:
 
     tokenizer: SentencePieceTokenizer
     train: Reader
-    validation: Features
+    validation: HostFeatures
     """A fixed sample of the validation split."""
     sample_NxS: NDArray[np.int32]
-    """Training rows from which the unigram baseline is counted."""
-    rows_per_epoch: int | None
-    """None where only a pass over the data would tell."""
+    """Training sequences in which tokens are counted for a baseline."""
+    sequences_per_epoch: int | None
+    """None if it takes a pass over the data to know it."""
 
 
 SAMPLE_ROWS = 4096
@@ -56,9 +56,9 @@ def make_dataset(
     workdir: Path,
     saved_vocabulary: bytes | None,
 ) -> Path:
-    """Make what is not there, vocabulary and rows, and return where the vocabulary is.
+    """Make the tokenizer and the token sequences if they are missing; return the tokenizer's path.
 
-    `saved_vocabulary` is that of a checkpoint to resume from, used if the file is missing.
+    `saved_vocabulary` is the tokenizer in the checkpoint to resume from. It replaces a lost file.
     """
     check_given_data(config, resumes=has_tokenizer(workdir) or saved_vocabulary is not None)
     if saved_vocabulary is not None:
@@ -71,12 +71,12 @@ def make_dataset(
 
 
 def has_tokenizer(workdir: Path) -> bool:
-    """Whether a run has begun here with a vocabulary of its own."""
+    """Whether a run in this work directory has trained its own tokenizer."""
     return (workdir / DATA_FOLDER / VOCABULARY_FILE).exists()
 
 
 def open_dataset(config: Config, workdir: Path, tokenizer_path: Path, shard: HostShard) -> Dataset:
-    """Open the data of a config; of each training batch, the share of this process."""
+    """Open the data of a config; the reader returns the host shard of each training batch."""
     tokenizer = SentencePieceTokenizer.load(tokenizer_path)
     if config.data.reader == "live":
         return _live(config, tokenizer, shard)
@@ -140,7 +140,7 @@ def _prepared(
         ),
         validation={"tokens": _require_rows(validation_NxS, config)},
         sample_NxS=some_rows("train", SAMPLE_ROWS),
-        rows_per_epoch=index.splits["train"].rows,
+        sequences_per_epoch=index.splits["train"].rows,
     )
 
 
@@ -203,7 +203,7 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
         tokenizer=tokenizer,
         train=StreamingReader(
             epochs_of_task(task, "train", config.data.length),
-            task=task.name,  # tells of a changed corpus, too
+            task=task.name,  # also changes with the corpus
             vocabulary_sha256=tokenizer.sha256,
             length=config.data.length,
             batch_size=config.train.batch_size,
@@ -212,7 +212,7 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
         ),
         validation={"tokens": _require_rows(_as_array(validation, config), config)},
         sample_NxS=_as_array(sample, config),
-        rows_per_epoch=None,
+        sequences_per_epoch=None,
     )
 
 
@@ -223,8 +223,8 @@ def _as_array(rows: Sequence[NDArray[np.int32]], config: Config) -> NDArray[np.i
 def _require_rows(validation_NxS: NDArray[np.int32], config: Config) -> NDArray[np.int32]:
     if not len(validation_NxS):
         raise UserError(
-            f"{config.data.task}: none of its documents was held out for validation (1 in 200 is); "
-            "give it more documents"
+            f"data.task={config.data.task}: no document was held out for validation (1 in 200 is); "
+            "use more documents"
         )
     return validation_NxS
 
@@ -233,9 +233,9 @@ def _require_rows(validation_NxS: NDArray[np.int32], config: Config) -> NDArray[
 
 
 def check_given_data(config: Config, *, resumes: bool) -> None:
-    """Fail unless `data.prepared` and `data.vocabulary` fit each other and the other settings.
+    """Raise unless `data.prepared` and `data.vocabulary` match each other and the other settings.
 
-    A run that `resumes` may take from its work directory a vocabulary that is missing here.
+    A run that `resumes` may lack the tokenizer file: its work directory has another copy.
     """
     given = config.data.vocabulary
     if config.data.prepared:
@@ -258,7 +258,7 @@ def _no_tokenizer(config: Config) -> UserError:
 
 
 def _require_fitting_vocabulary(config: Config, tokenizer: SentencePieceTokenizer) -> None:
-    """Fail unless a vocabulary has the model's size and is that of `data.prepared`."""
+    """Raise unless a tokenizer has the model's vocabulary size and is that of `data.prepared`."""
     _check_size(config, tokenizer.path, tokenizer.size)
     if config.data.prepared:
         folder = Path(config.data.prepared)
@@ -266,20 +266,20 @@ def _require_fitting_vocabulary(config: Config, tokenizer: SentencePieceTokenize
 
 
 def _check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> None:
-    """Fail unless a checkpoint to resume from has the vocabulary of `data.prepared`."""
+    """Raise unless the checkpoint to resume from has the tokenizer of `data.prepared`."""
     if not config.data.prepared:
         return
     here = parse_index(Path(config.data.prepared)).vocabulary_sha256
     saved = hashlib.sha256(saved_vocabulary).hexdigest()
     if here != saved:
         raise UserError(
-            f"data.prepared={config.data.prepared} was made with vocabulary {here[:12]}, but the "
-            f"checkpoint has {saved[:12]}; resume with the data that the run began with"
+            f"data.prepared={config.data.prepared} was made with tokenizer {here[:12]}, but the "
+            f"checkpoint has {saved[:12]}; resume with the data that the run started with"
         )
 
 
 def _given_vocabulary(config: Config) -> Path | None:
-    """Return the vocabulary file that the config names, or that of the folder it names."""
+    """Return the tokenizer file of `data.vocabulary`, or that of the folder `data.prepared`."""
     if config.data.vocabulary:
         return Path(config.data.vocabulary)
     if not config.data.prepared:
@@ -290,17 +290,17 @@ def _given_vocabulary(config: Config) -> Path | None:
 
 
 def _check_index(config: Config, folder: Path, index: PreparedIndex) -> None:
-    """Fail unless prepared rows have the length, packing and vocabulary size of the config."""
+    """Raise unless prepared data has the length, packing and vocabulary size of the config."""
     data = config.data
     if index.length != data.length:
         raise UserError(
-            f"{folder} has rows of {index.length} tokens, but data.length={data.length}; "
-            f"set data.length={index.length}, or prepare other rows"
+            f"{folder} has sequences of {index.length} tokens, but data.length={data.length}; "
+            f"set data.length={index.length}, or prepare the data again"
         )
     if index.packing != data.packing:
         raise UserError(
             f"{folder} was prepared with --packing={index.packing}, but data.packing="
-            f"{data.packing}; set data.packing={index.packing}, or prepare other rows"
+            f"{data.packing}; set data.packing={index.packing}, or prepare the data again"
         )
     _check_size(config, folder, index.vocab_size)
 
@@ -308,7 +308,7 @@ def _check_index(config: Config, folder: Path, index: PreparedIndex) -> None:
 def _check_size(config: Config, where: Path, size: int) -> None:
     if size != config.model.vocab_size:
         raise UserError(
-            f"{where}: the vocabulary has {size} pieces, but model.vocab_size="
+            f"{where}: the tokenizer has {size} tokens, but model.vocab_size="
             f"{config.model.vocab_size}; set model.vocab_size={size}"
         )
 
@@ -321,7 +321,7 @@ def _check_size(config: Config, where: Path, size: int) -> None:
 
 
 def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> HostShard:
-    """The part of every batch that the process reads: all rows that its devices hold, no other."""
+    """The part of every batch that a process reads: the sequences that its devices hold."""
     indices: Mapping[Any, Any] = sharding.devices_indices_map((batch_size, 1))
     first_rows = {device: rows.indices(batch_size)[0] for device, (rows, _) in indices.items()}
     parts = len(set(first_rows.values()))
@@ -335,7 +335,7 @@ def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> HostSh
 
 def global_batch(
     sharding: NamedSharding,
-    local: Features,
+    local: HostFeatures,
     objective: Objective,
     shard: HostShard = HostShard(),  # noqa: B008
 ) -> dict[str, jax.Array]:

@@ -15,8 +15,8 @@ from jax.sharding import Mesh
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.cpu_sync import block_on_cpu
 from tupe_jax.distributed.mesh import batch_sharding
-from tupe_jax.objectives.base import Batch, Objective, Term, metrics
-from tupe_jax.training.dataset import Features, global_batch
+from tupe_jax.objectives.base import Features, Objective, Term, metrics
+from tupe_jax.training.dataset import HostFeatures, global_batch
 from tupe_jax.training.train_state import Params, random_key
 
 Sums = tuple[dict[str, Term], dict[str, jax.Array]]
@@ -32,7 +32,7 @@ class Validation:
         config: Config,
         graph: nnx.GraphDef[Any],
         objective: Objective,
-        examples: Features,
+        examples: HostFeatures,
         mesh: Mesh,
     ):
         # As many examples at once as in a micro-batch of training, which fits by experience.
@@ -41,11 +41,11 @@ class Validation:
         self._mesh = mesh
         self._objective = objective
 
-        def prepare(batch: Batch, number: jax.Array) -> Any:
+        def prepare(batch: Features, number: jax.Array) -> Any:
             # Not the run's seed: runs of different seeds are compared, too.
             return objective.prepare(batch, random_key(0, "validation", number))
 
-        def sums_of(params: Params, batch: Batch, number: jax.Array) -> Sums:
+        def sums_of(params: Params, batch: Features, number: jax.Array) -> Sums:
             inputs = prepare(batch, number)
             terms = objective.terms(nnx.merge(graph, params), inputs, None)
             return terms, objective.weights(inputs)
@@ -56,7 +56,7 @@ class Validation:
     def __call__(
         self, params: Params, stop_requested: Callable[[], bool]
     ) -> dict[str, float] | None:
-        """Validation metrics, or None if the run was asked to stop meanwhile."""
+        """Return the validation metrics, or None if a stop was requested meanwhile."""
         totals: Any = None
         for number, examples in enumerate(self._batches):
             if stop_requested():
@@ -87,7 +87,7 @@ def value_text(name: str, value: float) -> str:
     return f"{value:.1%}" if name.endswith("accuracy") else f"{value:.3f}"
 
 
-def _batches(examples: Features, size: int, pad_id: int) -> Iterator[Features]:
+def _batches(examples: HostFeatures, size: int, pad_id: int) -> Iterator[HostFeatures]:
     """Batches of one size; the last is filled up with padding tokens and zeros."""
     count = len(next(iter(examples.values())))
     for start in range(0, count, size):

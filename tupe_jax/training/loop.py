@@ -1,9 +1,9 @@
 """The training loop, from top to bottom.
 
-Resuming is exact: all randomness is a function of (seed, step), so a run goes on from a checkpoint
-as if nothing had happened. What is restored, in this order: the config (a changed one is refused),
-the newest whole checkpoint's state onto this run's mesh, the reader's position, and the metrics
-file, which is cut back to that step.
+Resuming is exact: all randomness is a function of (seed, step), so a resumed run gives the same
+numbers as one that was never stopped. A resumed run first checks that its config is unchanged. Then
+it restores the state of the newest valid checkpoint onto its own mesh and the position of the
+reader, and truncates the metrics file to that step.
 """
 
 import dataclasses
@@ -56,11 +56,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run has come to."""
+    """The outcome of a run: finished, or stopped on request."""
 
     step: int
     finished: bool
-    went_on_from: int
+    resumed_from: int
     """The step at which this process began."""
     model: MaskedLM
     """What the objective exports; with averaged weights, if the config asks for them."""
@@ -70,14 +70,14 @@ class Run:
 
 
 class DivergedError(UserError):
-    """Training was given up because its loss or gradient was not finite any more."""
+    """Training ended because the loss or the gradient was not finite at several steps in a row."""
 
 
 def pretrain(
     config: Config, workdir: Path, stop: Stop, processes: ProcessGroup = SINGLE_PROCESS
 ) -> Run:
     """Train from the newest checkpoint in the work directory, or from the start, to the end."""
-    with ExitStack() as closing:  # whatever happens, a save under way is completed
+    with ExitStack() as closing:  # on any exit, a checkpoint in progress is completed
         return _pretrain(config, workdir, stop, processes, closing)
 
 
@@ -86,7 +86,7 @@ def _pretrain(
 ) -> Run:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
-    check_settings(config, mesh)  # a mistake in them should not wait for the data
+    check_settings(config, mesh)  # before the data is made
     plan = plan_state(config, mesh)
     platform = mesh.devices.flat[0].platform
     logger.info("%s", attention_choice(config.model, platform, config.data.length))
@@ -94,12 +94,12 @@ def _pretrain(
     closing.callback(checkpoints.close)
 
     def begin() -> str:
-        """What one process does for all: refuse another config, make what data is missing."""
+        """In one process for all: check that the config is unchanged, and make missing data."""
         check_unchanged(checkpoints.peek_config(), dataclasses.asdict(config))
         check_begun_with(workdir, dataclasses.asdict(config))
         return str(make_dataset(config, workdir, checkpoints.peek_vocabulary()))
 
-    tokenizer_path = Path(processes.first("vocabulary and rows", begin))
+    tokenizer_path = Path(processes.first("tokenizer and data", begin))
     sharding = batch_sharding(mesh)
     shard = host_shard(sharding, config.train.batch_size, processes.index)
     dataset = open_dataset(config, workdir, tokenizer_path, shard)
@@ -108,7 +108,7 @@ def _pretrain(
 
     # ------------------------------------------------------------------ objective, optimizer
     objective = make_objective(config, dataset.tokenizer.word_starts())
-    schedule = schedule_of(config, dataset.rows_per_epoch)
+    schedule = schedule_of(config, dataset.sequences_per_epoch)
     validation = Validation(config, plan.graph, objective, dataset.validation, mesh)
 
     # ------------------------------------------------------------------ resume or begin
@@ -123,7 +123,7 @@ def _pretrain(
         dataset.train.restore(restored.data)
     writer.truncate_after(step)
     began = saved = step
-    # A stop may have come before the evaluation of this step.
+    # The previous process may have stopped before it evaluated this step.
     evaluated = processes.first("last evaluation", lambda: _last_evaluation(workdir))
     stop.has_state = True
     stop = agreed_stop(stop, mesh)
@@ -141,7 +141,7 @@ def _pretrain(
         progress.status("compiling")
         with speed.pause("compile"):
             train_step = lower_train_step(config, plan, mesh, objective, schedule).compile()
-        # Gloo, between CPUs, waits half a minute for a process that compiles longer, and no more.
+        # Gloo, between CPUs, waits at most half a minute for a process that compiles longer.
         processes.gather("the compiled step", None)
     speed.start_interval(step)
 
@@ -153,7 +153,7 @@ def _pretrain(
     valid_loss: float | None = None
 
     def read_metrics(*, up_to: int) -> None:
-        """Fetch the metrics of past steps; write those of logged ones; look after the rest."""
+        """Fetch the metrics of past steps, check all of them, write those of logged steps."""
         while unread and unread[0][0] <= up_to:
             past, metrics = unread.popleft()
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
@@ -182,7 +182,7 @@ def _pretrain(
             )
 
     def evaluate() -> None:
-        """Validate; a stop meanwhile leaves it to the run that goes on."""
+        """Validate; if a stop is requested meanwhile, the resumed run does it."""
         nonlocal evaluated, valid_loss
         read_metrics(up_to=step)
         with speed.pause("evaluation"):
@@ -206,7 +206,7 @@ def _pretrain(
         unread.append((step, metrics))
         progress.advance(step)
         last = step == config.train.steps
-        # One step late: the device has work while the host looks, and is never far behind it.
+        # One step late, so that the device has work while the host reads.
         read_metrics(up_to=step - 1)
         if evaluation_due():
             evaluate()
@@ -221,7 +221,7 @@ def _pretrain(
     return Run(
         step=step,
         finished=step == evaluated == config.train.steps,
-        went_on_from=began,
+        resumed_from=began,
         model=objective.to_export(nnx.merge(plan.graph, _averaged_or_current(state))),
         objective=objective,
         dataset=dataset,
@@ -230,7 +230,7 @@ def _pretrain(
 
 
 def _last_evaluation(workdir: Path) -> int:
-    """The last step whose validation is on record."""
+    """The last step with validation metrics in the metrics file."""
     lines = read_metrics_file(workdir / METRICS_FILE)
     return max((line["step"] for line in lines if "valid_loss" in line), default=0)
 
@@ -250,6 +250,6 @@ def _check_finite(step: int, values: dict[str, float], config: Config) -> None:
     if in_a_row >= config.train.max_skipped_in_a_row:
         raise DivergedError(
             f"loss or gradient was not finite at {in_a_row} steps in a row, the last one {step}; "
-            "the newest checkpoint is whole: lower optimizer.peak_learning_rate or raise "
-            "optimizer.warmup in a new --workdir, or look at the data"
+            "the newest checkpoint is valid: lower optimizer.peak_learning_rate or raise "
+            "optimizer.warmup in a new --workdir, or check the data"
         )

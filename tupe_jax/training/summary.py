@@ -1,4 +1,4 @@
-"""What a finished run shows: how much was learned, a few filled masks, and two pictures."""
+"""The summary of a finished run: metrics beside a baseline, a few filled masks, two plots."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ PROBING_WORDS = 16
 
 
 def summarise(run: Run, workdir: Path) -> str:
-    """Draw the pictures, and return what there is to say."""
+    """Save the plots, and return the text."""
     run = replace(run, model=_on_one_device(run.model))
     lines = read_metrics(workdir / METRICS_FILE)
     valid = next(line for line in reversed(lines) if "valid_loss" in line)
@@ -76,9 +76,9 @@ def _metrics(
 
 
 def _on_one_device(model: MaskedLM) -> MaskedLM:
-    """Small programs follow here, one after the other; devices would wait for each other in each.
+    """A copy on one device: the small programs that follow should not wait for other devices.
 
-    On CPUs, where programs may overtake one another, they could do so for ever.
+    On CPUs, where programs of several devices may run in another order, they could deadlock.
     """
     graph, state = nnx.split(model)
     return nnx.merge(graph, jax.device_put(jax.device_get(state), jax.local_devices()[0]))
@@ -104,7 +104,7 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
 
 
 def _filled(run: Run) -> Iterator[str]:
-    """Sentences of the validation text with one word hidden, and the model's guesses."""
+    """Sentences of the validation text with one word masked, and the model's predictions."""
     examples = list(_examples(run.dataset.tokenizer, run.dataset.validation["tokens"]))
     sentences = [sentence for sentence, _ in examples]
     for (sentence, word), filled in zip(
@@ -122,23 +122,23 @@ def _examples(
     found = 0
     for row in rows_NxS:
         for sentence in _sentences(row):
-            # A piece that starts a word and whose successor starts another is a whole word.
+            # A token that starts a word, and whose successor starts another, is a whole word.
             whole = np.flatnonzero(starts[sentence[:-1]] & starts[sentence[1:]])
             if len(sentence) < 7 or not len(whole):
                 continue
-            place = int(whole[len(whole) // 2])
+            middle = int(whole[len(whole) // 2])
             before, after = (
-                tokenizer.decode(part) for part in (sentence[:place], sentence[place + 1 :])
+                tokenizer.decode(part) for part in (sentence[:middle], sentence[middle + 1 :])
             )
-            yield f"{before} {MASK} {after}".strip(), tokenizer.decode([sentence[place]])
+            yield f"{before} {MASK} {after}".strip(), tokenizer.decode([sentence[middle]])
             found += 1
-            break  # one of each row, for variety
+            break  # one of each sequence, for variety
         if found == EXAMPLES:
             return
 
 
 def _sentences(row: NDArray[np.int32]) -> list[NDArray[np.int32]]:
-    """The sentences that are in the row from their first word to their [SEP]."""
+    """The sentences that are complete in a sequence, from their first word to their [SEP]."""
     ends = np.flatnonzero(row == SEP_ID)
     between = [row[a + 1 : b] for a, b in itertools.pairwise(ends)]
     return [s for s in between if len(s) and not np.isin(s, (PAD_ID, CLS_ID)).any()]

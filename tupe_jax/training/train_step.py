@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, check_batch
-from tupe_jax.objectives.base import Batch, Objective, Term, metrics, total_loss
+from tupe_jax.objectives.base import Features, Objective, Term, metrics, total_loss
 from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.optim.schedule import scheduled_learning_rate
@@ -32,10 +32,10 @@ def make_train_step(
     objective: Objective,
     optimizer: optax.GradientTransformation,
     learning_rate: optax.Schedule,
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+) -> Callable[[TrainState, Features], tuple[TrainState, Metrics]]:
     """The function (state, batch) -> (state, metrics)."""
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def train_step(state: TrainState, batch: Features) -> tuple[TrainState, Metrics]:
         inputs = objective.prepare(batch, random_key(config.seed, "masking", state.step))
         key = random_key(config.seed, "dropout", state.step)
         weights = objective.weights(inputs)  # of the whole batch, also for each micro-batch
@@ -150,7 +150,7 @@ def batch_shapes(
 
 
 def check_settings(config: Config, mesh: Mesh) -> None:
-    """Refuse, before any work, what the sections of a config contradict each other in."""
+    """Raise if settings of a config contradict each other, before any work is done."""
     check_batch(config.train.batch_size, config.train.accumulate, mesh)
     longest, length = config.model.position.max_length, config.data.length
     if length > longest:
@@ -161,17 +161,17 @@ def check_settings(config: Config, mesh: Mesh) -> None:
     for name, fixed in (("pad_id", PAD_ID), ("sep_id", SEP_ID)):
         if getattr(config.model, name) != fixed:
             raise UserError(
-                f"model.{name}={getattr(config.model, name)} is for imported models; in rows of "
-                f"pre-training it is {fixed}"
+                f"model.{name}={getattr(config.model, name)} is for imported models; "
+                f"pre-training needs model.{name}={fixed}"
             )
-    schedule_of(config, rows_per_epoch=1)
+    schedule_of(config, sequences_per_epoch=1)
 
 
-def schedule_of(config: Config, rows_per_epoch: int | None) -> optax.Schedule:
+def schedule_of(config: Config, sequences_per_epoch: int | None) -> optax.Schedule:
     """The learning rate of the whole run."""
     return scheduled_learning_rate(
         config.optimizer,
         total_steps=config.train.steps,
         batch_size=config.train.batch_size,
-        rows_per_epoch=rows_per_epoch,
+        sequences_per_epoch=sequences_per_epoch,
     )

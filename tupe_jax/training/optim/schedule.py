@@ -13,7 +13,7 @@ from tupe_jax.utils.errors import UserError
 
 
 def scheduled_learning_rate(
-    config: OptimizerConfig, *, total_steps: int, batch_size: int, rows_per_epoch: int | None
+    config: OptimizerConfig, *, total_steps: int, batch_size: int, sequences_per_epoch: int | None
 ) -> optax.Schedule:
     """`learning_rate` with the config's durations, however they are written."""
 
@@ -23,7 +23,7 @@ def scheduled_learning_rate(
             f"optimizer.{name}",
             total_steps=total_steps,
             batch_size=batch_size,
-            rows_per_epoch=rows_per_epoch,
+            sequences_per_epoch=sequences_per_epoch,
         )
 
     return learning_rate(
@@ -77,7 +77,12 @@ _PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(%|epochs?|examples?|steps?)?")
 
 
 def in_steps(
-    duration: str, setting: str, *, total_steps: int, batch_size: int, rows_per_epoch: int | None
+    duration: str,
+    setting: str,
+    *,
+    total_steps: int,
+    batch_size: int,
+    sequences_per_epoch: int | None,
 ) -> int:
     """The number of steps in "500", "500 steps", "10%", "2 epochs" or "5000 examples"."""
     match = _PATTERN.fullmatch(duration.strip())
@@ -92,11 +97,11 @@ def in_steps(
     if unit == "example":
         return round(amount / batch_size)
     if unit == "epoch":
-        if rows_per_epoch is None:
+        if sequences_per_epoch is None:
             raise UserError(
                 f"{setting}={duration!r}: this reader does not know how long an epoch is"
             )
-        return round(amount * rows_per_epoch / batch_size)
+        return round(amount * sequences_per_epoch / batch_size)
     if amount != int(amount):
         raise UserError(f"{setting}={duration!r}: steps are whole numbers")
     return int(amount)
