@@ -11,13 +11,13 @@ def numbers(shape, seed, dtype="float32"):
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
-def words(B, S):
-    """The last row is half padding, the second but last, if there are three, has no words."""
-    is_word = np.ones((B, S), bool)
-    is_word[-1, S // 2 :] = False
+def is_token(B, S):
+    """The last sequence is half padding; of three, the second is all padding."""
+    is_token_BxS = np.ones((B, S), bool)
+    is_token_BxS[-1, S // 2 :] = False
     if B > 2:
-        is_word[-2] = False
-    return jnp.asarray(is_word)
+        is_token_BxS[-2] = False
+    return jnp.asarray(is_token_BxS)
 
 
 def qkv(B, S, H, d, dtype="float32"):

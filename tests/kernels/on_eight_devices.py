@@ -5,7 +5,14 @@ from functools import partial
 
 import jax
 
-from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
+from tests.kernels.cases import (
+    SEED,
+    is_token,
+    largest_difference,
+    numbers,
+    output_and_gradients,
+    qkv,
+)
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
@@ -31,7 +38,7 @@ def main():
 
         def run(attend=attend, bias=bias):
             return output_and_gradients(
-                lambda q, k, v, bias: on_mesh(attend, q, k, v, bias, words(B, S), SEED),
+                lambda q, k, v, bias: on_mesh(attend, q, k, v, bias, is_token(B, S), SEED),
                 *qkv(B, S, H, d),
                 bias,
             )

@@ -21,11 +21,11 @@ PADDING = {
 fused = jax.nn.dot_product_attention
 
 
-def words(padding):
-    is_word = np.ones((B, S), bool)
+def is_token(padding):
+    is_token_BxS = np.ones((B, S), bool)
     for place in PADDING[padding]:
-        is_word[place] = False
-    return jnp.asarray(is_word)
+        is_token_BxS[place] = False
+    return jnp.asarray(is_token_BxS)
 
 
 @pytest.mark.parametrize("padding", PADDING)
@@ -36,7 +36,7 @@ def test_padding_anywhere_gets_no_weight(padding, monkeypatch):
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", by_xla)
     inputs = *qkv(B, S, H, d), numbers((H, S, S), 4)
-    rest = words(padding), None
+    rest = is_token(padding), None
     ours = output_and_gradients(lambda *x: cudnn_attention(*x, *rest, scale=0.3), *inputs)
     expected = output_and_gradients(lambda *x: attention(*x, *rest, scale=0.3, rate=0.0), *inputs)
     assert largest_difference(ours, expected) < 1e-5
@@ -46,5 +46,5 @@ def test_padding_anywhere_gets_no_weight(padding, monkeypatch):
 def test_cudnn_gets_batches_padded_at_the_end(padding, monkeypatch):
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *_, **__: jnp.zeros_like(q))
     attend = jax.jit(partial(cudnn_attention, scale=0.3))
-    out = attend(*qkv(B, S, H, d), None, words(padding), None)
+    out = attend(*qkv(B, S, H, d), None, is_token(padding), None)
     assert (not out.any()) == (padding in ("none", "right"))

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
+from tests.kernels.cases import (
+    SEED,
+    is_token,
+    largest_difference,
+    numbers,
+    output_and_gradients,
+    qkv,
+)
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.multi_block_common import tile_of_window, window_of_tile
@@ -48,7 +55,7 @@ def test_sums_of_biases_in_factors():
 
 
 CASES = {  # B, S, H, d, bias, dropout
-    "TUPE-R, one row without words": (3, 150, 2, 64, "tupe_r", 0.1),
+    "TUPE-R, one sequence all padding": (3, 150, 2, 64, "tupe_r", 0.1),
     "attenuated, no dropout": (1, 256, 1, 128, "attenuated", 0.0),
     "no bias": (2, 200, 1, 32, "none", 0.1),
 }
@@ -60,11 +67,11 @@ def test_values_and_gradients(case):
     settings = {"scale": (2 * d) ** -0.5, "rate": rate}
 
     def fused(q, k, v, bias):
-        return multi_block_attention(q, k, v, bias, words(B, S), SEED, block=BLOCK, **settings)
+        return multi_block_attention(q, k, v, bias, is_token(B, S), SEED, block=BLOCK, **settings)
 
     def plain(q, k, v, bias):
         made = None if form == "none" else dense(bias, S)
-        return attention(q, k, v, made, words(B, S), SEED, **settings)
+        return attention(q, k, v, made, is_token(B, S), SEED, **settings)
 
     bias = bias_of(form, S, H, d)
     out, (*ours, ours_bias) = output_and_gradients(fused, *qkv(B, S, H, d), bias)
@@ -94,7 +101,7 @@ def test_no_array_of_the_size_of_the_scores():
     attend = partial(multi_block_attention, scale=1.0, rate=0.1)
 
     def loss(q, k, v, bias):
-        return attend(q, k, v, bias, words(B, S), SEED).sum()
+        return attend(q, k, v, bias, is_token(B, S), SEED).sum()
 
     jaxpr = jax.make_jaxpr(jax.grad(loss, argnums=(0, 3)))(
         *qkv(B, S, H, d), bias_of("tupe_r", S, H, d)

@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.cases import SEED, largest_difference, numbers, output_and_gradients, qkv, words
+from tests.kernels.cases import (
+    SEED,
+    is_token,
+    largest_difference,
+    numbers,
+    output_and_gradients,
+    qkv,
+)
 from tupe_jax.kernels.block_sizes import LANES, fits_one_tile, tiles_for
 from tupe_jax.kernels.reference import attention
 from tupe_jax.kernels.single_block import single_block_attention
 
 CASES = {  # B, S, H, d, has bias, dropout
-    "three rows, one without words": (3, 70, 2, 64, True, 0.1),
+    "three sequences, one all padding": (3, 70, 2, 64, True, 0.1),
     "four heads side by side": (1, 128, 4, 32, True, 0.1),
     "a head as wide as the lanes, no bias": (2, 130, 1, 128, False, 0.1),
     "several blocks of queries": (1, 640, 1, 64, True, 0.1),
@@ -30,7 +37,7 @@ def both(B, S, H, d, has_bias, rate, dtype):
 
     def run(attend, inputs):
         return output_and_gradients(
-            lambda q, k, v, bias: attend(q, k, v, bias, words(B, S), SEED, **settings), *inputs
+            lambda q, k, v, bias: attend(q, k, v, bias, is_token(B, S), SEED, **settings), *inputs
         )
 
     exact = jax.tree.map(lambda x: x.astype("float32"), inputs)
@@ -58,12 +65,12 @@ def test_a_part_of_a_batch_drops_what_the_whole_does():
     B, S, H, d = 2, 32, 2, 32
     q, k, v = qkv(B, S, H, d)
     settings = {"scale": 1.0, "rate": 0.5}
-    whole = attention(q, k, v, None, words(B, S), SEED, **settings)
+    whole = attention(q, k, v, None, is_token(B, S), SEED, **settings)
     attend = jax.jit(partial(single_block_attention, **settings))
     part = attend(
         *(x[1:, :, 1:] for x in (q, k, v)),
         None,
-        words(B, S)[1:],
+        is_token(B, S)[1:],
         SEED,
         first_sequence=1,
         first_head=1,

@@ -24,10 +24,10 @@ def compiled(attend, target, batch, length, num_heads, head_size, bias=None):
     def array(shape, dtype):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-    def step(q, k, v, bias, is_word, seed, g):
+    def step(q, k, v, bias, is_token_BxS, seed, g):
         def from_features(q, k, v, bias):
             q, k, v = (x.reshape(batch, length, num_heads, head_size) for x in (q, k, v))
-            out = attend(q, k, v, bias, is_word, seed, scale=head_size**-0.5, rate=0.1)
+            out = attend(q, k, v, bias, is_token_BxS, seed, scale=head_size**-0.5, rate=0.1)
             return out.reshape(batch, length, -1)
 
         out, pull_back = jax.vjp(from_features, q, k, v, bias)
