@@ -21,7 +21,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
 from tupe_jax.checkpointing import format as checkpoint_format
-from tupe_jax.checkpointing.format import Array, DamagedError, Json
+from tupe_jax.checkpointing.format import Array, CheckpointMetadata, DamagedError, Json
 from tupe_jax.config.schema import CheckpointConfig
 from tupe_jax.utils.errors import UserError, writing_failed
 

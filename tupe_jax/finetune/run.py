@@ -43,7 +43,7 @@ from tupe_jax.inference.model_card import save_model
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.model.attention_backend import attention_choice
-from tupe_jax.model.params import Params, arrays_of
+from tupe_jax.model.params import ParamArrays, arrays_of
 from tupe_jax.model.positions import encodings
 from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import check_begun_with, flattened
@@ -239,7 +239,7 @@ def _announcement(
     return text
 
 
-def _parts(params: Params, *names: str) -> Params:
+def _parts(params: ParamArrays, *names: str) -> ParamArrays:
     """The arrays of some parts of the model."""
     return {path: array for path, array in params.items() if path[0] in names}
 

@@ -31,8 +31,7 @@ from tupe_jax.finetune.results import (
 )
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.finetune.vmapped import Programs
-from tupe_jax.model.params import Array
-from tupe_jax.model.params import Path as ParamPath
+from tupe_jax.model.params import ParamArrays
 from tupe_jax.run.preemption import Stop
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.train_state import Params
@@ -92,7 +91,7 @@ def train_group(
     data: EncodedTask,
     schedule: Schedule,
     programs: Programs,
-    pretrained: Mapping[ParamPath, Array],
+    pretrained: ParamArrays,
     group: Group,
     stop: Stop,
 ) -> GroupResult | None:
@@ -106,7 +105,7 @@ def _train_group(
     data: EncodedTask,
     schedule: Schedule,
     programs: Programs,
-    pretrained: Mapping[ParamPath, Array],
+    pretrained: ParamArrays,
     group: Group,
     stop: Stop,
     closing: ExitStack,

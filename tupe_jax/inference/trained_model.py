@@ -19,7 +19,7 @@ from tupe_jax.inference.fill_mask import Filled, fill_masks, pseudo_log_likeliho
 from tupe_jax.interop.model_folder import NO_METADATA, HeadMetadata, ModelMetadata
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
-from tupe_jax.model.params import Params, arrays_of, classification_heads_in, model_from
+from tupe_jax.model.params import ParamArrays, arrays_of, classification_heads_in, model_from
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
@@ -40,7 +40,7 @@ class TrainedModel:
         self,
         path: str | os.PathLike[str],
         config: ModelConfig,
-        params: Params,
+        params: ParamArrays,
         tokenizer: Tokenizer | None = None,
         metadata: ModelMetadata = NO_METADATA,
     ) -> None:
@@ -52,7 +52,7 @@ class TrainedModel:
         self.optional_tokenizer = tokenizer
         self.classification_heads = classification_heads_in(params)
         # In host memory until `module` is first used, then in the module.
-        self._weights: Params | MaskedLM = params
+        self._weights: ParamArrays | MaskedLM = params
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class TrainedModel:
         return weights
 
     @property
-    def params(self) -> Params:
+    def params(self) -> ParamArrays:
         """The weights in host memory, by path."""
         weights = self._weights
         return arrays_of(weights) if isinstance(weights, MaskedLM) else weights

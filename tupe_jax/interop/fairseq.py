@@ -20,7 +20,7 @@ from tupe_jax.interop.param_mapping import (
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import (
     Array,
-    Params,
+    ParamArrays,
     arrays_of,
     classification_heads_of,
     model_from,
@@ -60,7 +60,7 @@ def from_state_dict(
 
 def params_from_state_dict(
     state: Mapping[str, Array], *, num_heads: int, pad_id: int, pre_layer_norm: bool
-) -> tuple[ModelConfig, Params]:
+) -> tuple[ModelConfig, ParamArrays]:
     """The config and the parameters of the model in a released state dict."""
     state = {name: np.asarray(array) for name, array in state.items()}
     for name, array in state.items():

@@ -24,7 +24,7 @@ import safetensors.numpy
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.config.validation import from_mapping
-from tupe_jax.model.params import Array, Params, classification_heads_in, param_shapes
+from tupe_jax.model.params import Array, ParamArrays, classification_heads_in, param_shapes
 from tupe_jax.utils.errors import UserError
 
 FORMAT = 1
@@ -69,7 +69,7 @@ NO_METADATA = ModelMetadata()
 def write_folder(
     folder: str | os.PathLike[str],
     config: ModelConfig,
-    params: Params,
+    params: ParamArrays,
     *,
     tokenizer: bytes | None = None,
     metadata: ModelMetadata = NO_METADATA,
@@ -95,7 +95,7 @@ def write_folder(
             (unfinished / CARD).write_text(card, encoding="utf-8")
 
 
-def read_folder(folder: str | os.PathLike[str]) -> tuple[ModelConfig, Params, ModelMetadata]:
+def read_folder(folder: str | os.PathLike[str]) -> tuple[ModelConfig, ParamArrays, ModelMetadata]:
     """Read what `write_folder` wrote, bit for bit; the parameters are float32.
 
     Arrays that were converted to float16 or bfloat16 afterwards are converted back.

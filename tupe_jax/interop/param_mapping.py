@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from tupe_jax.model.params import Array, Params, Path
+from tupe_jax.model.params import Array, ParamArrays, Path
 from tupe_jax.utils.errors import UserError
 
 Layout = Literal["same", "vector", "kernel", "merge"]
@@ -33,7 +33,7 @@ class ParamMapping:
     index: Index = ()
     """The part of our array, such as a layer, or the queries of a joint projection."""
 
-    def to_foreign(self, params: Params) -> Array:
+    def to_foreign(self, params: ParamArrays) -> Array:
         """The foreign array with the values of our parameter."""
         ours = params[self.path][self.index]
         match self.layout:
@@ -46,7 +46,7 @@ class ParamMapping:
             case "merge":
                 return np.array(ours.reshape(-1, ours.shape[-1]).T, order="C")
 
-    def from_foreign(self, params: Params, foreign: Array) -> None:
+    def from_foreign(self, params: ParamArrays, foreign: Array) -> None:
         """Fill our parameter with the values of the foreign array."""
         check_shape(self.name, foreign, self.to_foreign(params).shape)
         ours = params[self.path][self.index]
@@ -81,7 +81,7 @@ def params_from_state(
     state: Mapping[str, Array],
     mappings: Sequence[ParamMapping],
     shapes: Mapping[Path, tuple[int, ...]],
-) -> Params:
+) -> ParamArrays:
     """Our parameters, of these shapes, with the values of the foreign arrays."""
     params = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
     for mapping in mappings:
@@ -89,7 +89,7 @@ def params_from_state(
     return params
 
 
-def state_from_params(params: Params, mappings: Iterable[ParamMapping]) -> dict[str, Array]:
+def state_from_params(params: ParamArrays, mappings: Iterable[ParamMapping]) -> dict[str, Array]:
     """The foreign arrays, by name, with the values of our parameters."""
     return {mapping.name: mapping.to_foreign(params) for mapping in mappings}
 

@@ -15,7 +15,7 @@ from tupe_jax.utils.errors import UserError
 Array = np.ndarray[Any, np.dtype[Any]]
 Path = tuple[str, ...]
 """The path of a parameter in the model, such as ("encoder", "layers", "mlp_in", "kernel")."""
-Params = Mapping[Path, Array]
+ParamArrays = Mapping[Path, Array]
 
 
 def arrays_of(model: MaskedLM) -> dict[Path, Array]:
@@ -30,7 +30,7 @@ def classification_heads_of(model: MaskedLM) -> dict[str, int]:
     return {name: heads[name].output.bias.shape[0] for name in heads}
 
 
-def classification_heads_in(params: Params) -> dict[str, int]:
+def classification_heads_in(params: ParamArrays) -> dict[str, int]:
     """The number of outputs of each classification head that has parameters."""
     found = {
         path[1]: array.shape[0]
@@ -48,7 +48,7 @@ def param_shapes(
     return {_names(path): param.shape for path, param in nnx.to_flat_state(abstract)}
 
 
-def model_from(config: ModelConfig, params: Params) -> MaskedLM:
+def model_from(config: ModelConfig, params: ParamArrays) -> MaskedLM:
     """The model with these parameters and the classification heads among them."""
     graph, abstract = nnx.split(_abstract_model(config, classification_heads_in(params)))
     expected = nnx.to_flat_state(abstract)

@@ -18,7 +18,7 @@ from tupe_jax.interop.hugging_face.settings import (
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import check_names, params_from_state
-from tupe_jax.model.params import Array, Params, param_shapes
+from tupe_jax.model.params import Array, ParamArrays, param_shapes
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -42,7 +42,7 @@ ARRAY_LAYOUTS = {
 }
 
 
-def read_folder(folder: Path) -> tuple[ModelConfig, Params, Tokenizer, list[str]]:
+def read_folder(folder: Path) -> tuple[ModelConfig, ParamArrays, Tokenizer, list[str]]:
     """The config, the parameters, the tokenizer, and the names of the arrays that are left out."""
     settings = files.require_config(folder)
     source = str(folder / files.CONFIG)
@@ -71,7 +71,7 @@ def params_from_state_dict(
     *,
     sep_id: int,
     source: str = "config.json",
-) -> tuple[ModelConfig, Params]:
+) -> tuple[ModelConfig, ParamArrays]:
     """The config and the parameters of the model in a state dict with its `config.json`.
 
     The pooler and the masked LM head are read if the checkpoint has them; heads of other
@@ -84,7 +84,7 @@ def params_from_state_dict(
 
 def _convert(
     model_type: str, settings: JsonSettings, state: Mapping[str, Array], sep_id: int
-) -> tuple[ModelConfig, Params]:
+) -> tuple[ModelConfig, ParamArrays]:
     table = NAMES[model_type]
     state = _usual_names(state, table)
     contents = CheckpointContents(
