@@ -50,7 +50,7 @@ def calm(arguments, tmp_path_factory):
     return workdir
 
 
-def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys):
+def test_best_and_last_evaluation_of_each_trial_are_printed(arguments, own_files, calm, capsys):
     assert cli.main([*arguments, f"--workdir={calm}"]) == 0, "finished already"
     out = capsys.readouterr().out
     for trial in ("lr0.001-seed0", "lr0.001-seed1"):
@@ -58,7 +58,7 @@ def test_best_and_last_of_each_trial_are_told(arguments, own_files, calm, capsys
     assert out.count("last, epoch 2: dev accuracy") == 2
 
 
-def test_killed_it_goes_on_bit_for_bit(arguments, calm, tmp_path):
+def test_a_killed_run_resumes_bit_for_bit(arguments, calm, tmp_path):
     """Killed as soon as the first checkpoint is there."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tupe_jax", *arguments, f"--workdir={tmp_path}"],

@@ -59,7 +59,7 @@ def test_vectors_go_to_a_file_or_to_the_pipe(model, trained_model, tmp_path, mon
     np.testing.assert_array_equal(np.float32([line["vector"] for line in lines]), expected)
 
 
-def test_scores_stand_before_their_texts(model, trained_model, capsys):
+def test_scores_are_printed_before_their_texts(model, trained_model, capsys):
     lines = said(capsys, "score", trained_model, *TEXTS).splitlines()
     scores = model.score(TEXTS)
     assert lines == [f"{s:.3f}\t{text}" for s, text in zip(scores, TEXTS, strict=True)]

@@ -112,7 +112,7 @@ def test_the_seed_decides_which_shards_are_read(corpus: Path) -> None:
         (["--task=builtin:10", "--out=/nowhere/a.model"], "/nowhere: no such folder"),
     ],
 )
-def test_errors_are_told_in_one_line_and_nothing_is_written(
+def test_errors_are_one_line_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(["vocab", f"--out={tmp_path}/a.model", *arguments]) == 2

@@ -1,4 +1,4 @@
-"""How fast a model trains, predicts and attends, on random words."""
+"""The speed of the training step, the forward pass and attention, on random tokens."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from tupe_jax.training.train_state import plan_state
 
 
 def with_shape(config: Config, batch_size: int, length: int) -> Config:
-    """The config with another batch; a table of positions grows if the rows need it."""
+    """The config with another batch shape; the table of positions grows if needed."""
     position = config.model.position
     longest = max(position.max_length, length)
     return dataclasses.replace(
@@ -41,7 +41,7 @@ def with_shape(config: Config, batch_size: int, length: int) -> Config:
 
 
 def random_words(config: Config) -> NDArray[np.int32]:
-    """A batch [B, S] of ordinary tokens."""
+    """A batch [B, S] of random tokens without special ones."""
     return np.random.default_rng(0).integers(
         len(SPECIAL_TOKENS),
         config.model.vocab_size,
@@ -71,7 +71,7 @@ def training_step(config: Config) -> Work:
 
 
 def forward_pass(config: Config) -> Work:
-    """Hidden states of a batch, without dropout: what an encoder in use does."""
+    """The hidden states of a batch, without dropout."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
     graph, params = plan.graph, plan.create().params
@@ -85,7 +85,7 @@ def forward_pass(config: Config) -> Work:
 
 
 def attention_alone(config: Config) -> Work:
-    """One layer's self-attention with its projections, forward and backward, dropout on."""
+    """The self-attention of one layer with its projections, forward and backward, with dropout."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
     model: MaskedLM = nnx.merge(plan.graph, plan.create().params)
@@ -127,7 +127,7 @@ def _repeated(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Work
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What to run, and the FLOPs per token a perfect implementation needs for it."""
+    """A component: how to run it, and the FLOPs per token that it needs."""
 
     make: Callable[[Config], Work]
     flops_per_token: Callable[[Config], float]

@@ -1,4 +1,4 @@
-"""How fast the prepared reader serves batches, and how long it takes to resume."""
+"""The speed of the reader of prepared data, and the time to resume it."""
 
 import math
 import time
@@ -25,14 +25,14 @@ RESUME_STEPS = (10, 1_000_000)
 
 @dataclass(frozen=True)
 class ReaderSpeed:
-    """How fast it reads, and the seconds from `restore` to the first batch by step."""
+    """The reading speed, and the seconds from `restore` to the first batch, by step."""
 
     reading: Speed
     resume_seconds: dict[int, float]
 
 
 def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
-    """Read the training rows as one process would, up to int32 batches in memory."""
+    """Read the training split as a single process does, into int32 batches."""
     vocabulary_sha256 = read_index(folder).vocabulary_sha256
 
     def open_reader() -> PreparedReader:
@@ -67,7 +67,7 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
 def write_random_rows(
     folder: Path, *, rows: int, length: int, shards: int = 8, vocab_size: int = 32_768
 ) -> None:
-    """Write a prepared folder to measure: word-like frequencies, so it compresses like text."""
+    """Write prepared random data, with the token frequencies of text, so that it compresses alike."""
     generator = np.random.default_rng(0)
     written = []
     for number in range(shards):

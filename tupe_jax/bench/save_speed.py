@@ -1,4 +1,4 @@
-"""What an asynchronous save costs: steps with a save beside them, against steps without."""
+"""The cost of an asynchronous checkpoint: steps with a concurrent save, against steps without."""
 
 import math
 import statistics
@@ -18,12 +18,12 @@ from tupe_jax.training.train_state import TrainState, plan_state
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0
-"""Long enough for a save to end within the steps that are timed."""
+"""Enough steps for a save to end among them."""
 
 
 @dataclass(frozen=True)
 class SaveSpeed:
-    """Seconds of a step alone; and, per save, what it blocks and what it costs in all."""
+    """Seconds of a step without a save; per save, the time that it blocks and its total cost."""
 
     step_seconds: float
     blocked_seconds: tuple[float, ...]
@@ -32,12 +32,12 @@ class SaveSpeed:
 
     @property
     def share(self) -> float:
-        """The cost of a save over the time of the steps between two of them."""
+        """The cost of a save, relative to the time between two saves."""
         return statistics.median(self.extra_seconds) / (self.every * self.step_seconds)
 
 
 def measure_checkpoint(config: Config, folder: Path) -> SaveSpeed:
-    """Train on random tokens; save now and then."""
+    """Train on random tokens, with occasional saves."""
     mesh = make_mesh(config.mesh)
     schedule = learning_rate(config.optimizer, total_steps=10**6, warmup_steps=1, decay_steps=1)
     plan = plan_state(config, mesh)

@@ -1,4 +1,4 @@
-"""Hugging Face's BERT of the same size in PyTorch, doing the same work, to compare with."""
+"""Hugging Face's BERT in PyTorch: the same size and the same work, for comparison."""
 
 from tupe_jax.bench.model_speed import random_words
 from tupe_jax.bench.timing import Work
