@@ -126,7 +126,7 @@ def _repeated(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Work
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Component:
     """A component: how to run it, and the FLOPs per token that it needs."""
 
     make: Callable[[Config], Work]
@@ -146,10 +146,10 @@ def _encoder_flops(config: Config) -> float:
     return flops_per_token(config.model, config.data.length, 0.0, rows=config.train.batch_size)
 
 
-PARTS: Mapping[str, Part] = {
-    "step": Part(training_step, _training_flops),
-    "forward": Part(forward_pass, _encoder_flops),
-    "attention": Part(
+COMPONENTS: Mapping[str, Component] = {
+    "step": Component(training_step, _training_flops),
+    "forward": Component(forward_pass, _encoder_flops),
+    "attention": Component(
         attention_alone, lambda c: 3 * attention_flops_per_token(c.model, c.data.length)
     ),
 }

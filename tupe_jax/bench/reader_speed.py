@@ -67,7 +67,7 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
 def write_random_rows(
     folder: Path, *, rows: int, length: int, shards: int = 8, vocab_size: int = 32_768
 ) -> None:
-    """Write prepared random data, with the token frequencies of text, so that it compresses alike."""
+    """Write random prepared data that compresses like text."""
     generator = np.random.default_rng(0)
     written = []
     for number in range(shards):

@@ -36,7 +36,7 @@ Result = tuple[dict[str, Any], str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=[*MODEL_PARTS, *OTHERS], help="the component")
+    parser.add_argument("what", choices=[*MODEL_COMPONENTS, *OTHERS], help="the component")
     parser.add_argument("--config", default="quickstart", help="the model (default: quickstart)")
     parser.add_argument("--shapes", help="model components: batch x length, as in 16x128,4x512")
     parser.add_argument("--against", choices=["transformers"], help="step: library to compare with")
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"--against compares training steps; use it with `step`, not with `{arguments.what}`"
         )
     keep_freed_memory()  # as `tupe pretrain` does
-    measure = OTHERS.get(arguments.what, _model_part)
+    measure = OTHERS.get(arguments.what, _model_component)
     for values, text in measure(arguments):
         print(json.dumps(values) if arguments.json else text, flush=True)
 
@@ -65,17 +65,17 @@ def _config(arguments: argparse.Namespace) -> "Config":
     return from_config_dict(load_config(arguments.config, arguments.overrides))
 
 
-def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
+def _model_component(arguments: argparse.Namespace) -> Iterator[Result]:
     from tupe_jax.bench import transformers_bert
-    from tupe_jax.bench.model_speed import PARTS, with_shape
+    from tupe_jax.bench.model_speed import COMPONENTS, with_shape
     from tupe_jax.bench.timing import Speed, measured_matmul_peak, seconds_in_turns
 
-    config, part = _config(arguments), PARTS[arguments.what]
+    config, component = _config(arguments), COMPONENTS[arguments.what]
     shapes = _shapes(arguments.shapes) if arguments.shapes else [None]
     peak = measured_matmul_peak(config.model.dtype)
     for shape in shapes:
         shaped = config if shape is None else with_shape(config, *shape)
-        works = {arguments.what: part.make(shaped)}
+        works = {arguments.what: component.make(shaped)}
         if arguments.against:
             works["transformers"] = transformers_bert.training_step(shaped)
         rows, length = shaped.train.batch_size, shaped.data.length
@@ -85,7 +85,7 @@ def _model_part(arguments: argparse.Namespace) -> Iterator[Result]:
                 shape=(rows, length),
                 tokens_per_second=tuple(rows * length / s for s in seconds),
                 # For both the FLOPs of our model: the speed at the same work.
-                flops_per_token=part.flops_per_token(shaped),
+                flops_per_token=component.flops_per_token(shaped),
                 matmul_peak=peak,
             )
             for name, seconds in seconds_in_turns(works).items()
@@ -157,5 +157,5 @@ def _checkpoint(arguments: argparse.Namespace) -> Iterator[Result]:
     )
 
 
-MODEL_PARTS = ("step", "forward", "attention")
+MODEL_COMPONENTS = ("step", "forward", "attention")
 OTHERS = {"reader": _reader, "checkpoint": _checkpoint}
