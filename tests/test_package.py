@@ -72,7 +72,7 @@ for command in cli.COMMANDS:
     python(script)
 
 
-def test_alone_it_shows_the_commands_by_purpose(capsys):
+def test_without_arguments_it_lists_the_commands_by_purpose(capsys):
     assert cli.main([]) == 0
     shown = capsys.readouterr().out
     for purpose, commands in cli.PURPOSES.items():
@@ -81,7 +81,7 @@ def test_alone_it_shows_the_commands_by_purpose(capsys):
         assert [line.split()[0] for line in lines] == [command.name for command in commands]
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"tupe_jax {tupe_jax.__version__}\n"
 
@@ -122,7 +122,7 @@ def test_wrong_arguments_are_named(words, told, capsys):
     assert error.count("\n") == 1
 
 
-def test_an_option_has_hyphens_or_underscores_as_one_likes():
+def test_options_accept_hyphens_and_underscores():
     commands = {command.name: command for command in cli.COMMANDS}
     words = ["m", "--top-k=3", "--", "--top-k=4", "a_b-c"]
     asked = cli.parse(commands["fill-mask"], words)
@@ -139,7 +139,7 @@ def test_an_option_has_hyphens_or_underscores_as_one_likes():
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_what_a_user_can_cause_is_one_line_and_a_traceback_on_request(
+def test_user_errors_are_one_line_and_a_traceback_on_request(
     error, code, line, monkeypatch, capsys
 ):
     def fail(arguments):
@@ -153,7 +153,7 @@ def test_what_a_user_can_cause_is_one_line_and_a_traceback_on_request(
         cli.main(["pretrain"])
 
 
-def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
+def test_internal_errors_keep_their_traceback(monkeypatch):
     def fail(arguments):
         raise ZeroDivisionError
 
@@ -162,7 +162,7 @@ def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
         cli.main(["pretrain"])
 
 
-def test_a_reader_that_goes_away_is_no_error_of_ours():
+def test_a_broken_pipe_is_one_line():
     script = "from tupe_jax import cli; import sys; sys.exit(cli.main(['completion', 'fish']))"
     pipe = f"{sys.executable} -c {shlex.quote(script)} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, cwd=ROOT)
@@ -184,7 +184,7 @@ def test_a_reader_that_goes_away_is_no_error_of_ours():
         ("def get_config():\n    pass\n", "mine.py: get_config returns NoneType, not a Config"),
     ],
 )
-def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_path):
+def test_an_error_in_a_config_file_names_its_line(content, words, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(content)
     with pytest.raises(UserError, match=words):
@@ -200,11 +200,11 @@ def test_a_mistake_in_a_config_file_is_told_with_its_line(content, words, tmp_pa
         (OSError("no space left on device"), RetryError),
     ],
 )
-def test_a_wrong_place_to_write_stays_wrong(cause, kind):
+def test_a_wrong_path_to_write_to_is_a_user_error(cause, kind):
     assert type(writing_failed("cannot write", cause)) is kind
 
 
-def test_trouble_of_the_surroundings_has_an_exit_code_of_its_own(monkeypatch, capsys):
+def test_failures_of_the_environment_have_their_own_exit_code(monkeypatch, capsys):
     def fail(arguments):
         raise RetryError("the storage failed")
 

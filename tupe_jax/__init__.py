@@ -1,11 +1,11 @@
 """Untied positional encoding (TUPE) in JAX, and a laboratory of positional encodings.
 
-    config     what can be set          model      the encoder and all positional encodings
-    interop    other formats            commands   what `tupe` can do
+    config     all settings             model      the encoder and all positional encodings
+    interop    other formats            commands   the `tupe` commands
 
-    load       a trained model, for use: `model = tupe_jax.load("runs/quickstart")`
+    load       loads a trained model: `model = tupe_jax.load("runs/quickstart")`
 
-Names below are imported when first used: `tupe --help` should not wait for JAX.
+Names below are imported when first used, so that `tupe --help` does not import JAX.
 """
 
 import importlib

@@ -48,7 +48,7 @@ def test_the_result_fits_and_the_next_larger_one_does_not(fixed, per_row, bend, 
     assert len(asked) == len(set(asked))
 
 
-def test_no_bold_claims():
+def test_extrapolation_is_limited():
     """With next to no memory per row, the search still takes steps of at most four times."""
     _, asked = search(lambda rows: 5_000_000 + 10 * rows, 16_000_000, 1)
     assert all(more <= 4 * less for less, more in itertools.pairwise(asked))

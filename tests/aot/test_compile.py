@@ -66,7 +66,7 @@ def test_the_cheapest_policy_for_the_batch_then_the_largest_batch(asked, mesh, r
     assert len(asked) == len(set(asked)) <= 8
 
 
-def test_nothing_known_is_compiled_again(asked, mesh):
+def test_known_results_are_not_compiled_again(asked, mesh):
     known = aot.compile_for(config(100), TARGET, mesh)
     aot.fit(config(100), TARGET, mesh, known=known)
     assert asked.count(("none", 100)) == 1

@@ -33,7 +33,7 @@ def test_shapes(name, shape):
         ("h100:2x2x8", ["h100:8", "2x8"]),
     ],
 )
-def test_wrong_names_say_what_would_be_right(name, words):
+def test_wrong_names_list_the_right_ones(name, words):
     with pytest.raises(UserError) as error:
         parse_target(name)
     for word in words:
@@ -47,7 +47,7 @@ def test_a_missing_compiler_is_named_by_its_extra(monkeypatch):
             parse_target(target).devices()
 
 
-def test_gpu_memory_is_what_jax_would_take(monkeypatch):
+def test_gpu_memory_is_the_share_that_jax_allocates(monkeypatch):
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
     assert parse_target("h100:8").chip.memory == int(0.75 * CHIPS["h100"].memory)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")

@@ -79,13 +79,13 @@ def test_memory_by_kind_adds_up(tiny):
     assert memory["temporaries"] > 0
 
 
-def test_the_page_says_what_the_compiler_said(tiny):
+def test_the_page_shows_the_compilers_numbers(tiny):
     page = as_text(tiny["v5e:16x16"][0], None, peak_share=0.4)
     for words in ("v5e:16x16: fits", "256 x TPU v5 lite", "data 256", "all-reduce", "tokens/s"):
         assert words in page
 
 
-def test_base_by_the_command(capsys):
+def test_the_command_compiles_base(capsys):
     code = main(
         ["compile", "--config=tupe_r", "--target=v5e:1x1", "--batch-per-device=16", "--json"]
     )
@@ -101,7 +101,7 @@ def test_base_by_the_command(capsys):
     assert values["flops_per_step"] == pytest.approx(16 * 512 * 0.61e9, rel=0.1)
 
 
-def test_a_config_that_does_not_fit_says_by_how_much():
+def test_a_config_that_does_not_fit_reports_the_missing_bytes():
     too_much = answer("tupe_r:tiny", "v5e:1x1", 4_000_000)
     assert not too_much.fits
     assert too_much.compiled.collectives is None
@@ -111,7 +111,7 @@ def test_a_config_that_does_not_fit_says_by_how_much():
     assert -too_much.spare_bytes > 100 * 2**30
 
 
-def test_what_slices_do_together_goes_over_the_network():
+def test_collectives_between_slices_use_the_network():
     """A sum over 2 x 4 chips: within each slice, then, by each chip a quarter of it, between."""
     mesh = make_mesh(MeshConfig(), parse_target("v5e:2x2").devices(slices=2))
     everywhere = PartitionSpec(("slice", "data"))

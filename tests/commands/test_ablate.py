@@ -140,7 +140,7 @@ def test_other_settings_are_rejected_in_one_line(finished, config_file, capsys):
         ("pretrain.position.relative=t5", "the study's variants"),
     ],
 )
-def test_what_every_run_has_of_its_own_is_not_set_for_all(setting, instead, tmp_path, capsys):
+def test_settings_of_single_runs_are_refused(setting, instead, tmp_path, capsys):
     command = ["ablate", "--config=ablations/paper_table", f"--workdir={tmp_path / 'w'}"]
     assert cli.main([*command, f"--config.{setting}"]) == 2
     assert instead in capsys.readouterr().err

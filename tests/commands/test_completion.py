@@ -76,7 +76,7 @@ def test_every_command_and_argument_is_in_the_script(shell, capsys):
         assert word in text
 
 
-def test_zsh_knows_which_options_wait_for_a_value():
+def test_zsh_knows_which_options_take_a_value():
     """It was run by hand: `tupe compile --f` becomes `--fit ` and `--con` becomes `--config=`."""
     text = script("zsh")
     (line,) = (line for line in text.splitlines() if line.strip().startswith("compile)"))

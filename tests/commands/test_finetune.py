@@ -51,7 +51,7 @@ def calm(arguments, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_best_and_last_of_each_trial_are_printed(arguments, own_files, calm, capsys):
+def test_best_and_last_evaluation_of_each_trial_are_printed(arguments, own_files, calm, capsys):
     assert cli.main([*arguments, f"--workdir={calm}"]) == 0, "finished already"
     out = capsys.readouterr().out
     for trial in ("lr0.001-seed0", "lr0.001-seed1"):

@@ -42,7 +42,7 @@ def test_the_table_is_the_golden_one(size, mesh):
     assert output_of(command(size, mesh)) == golden
 
 
-def test_json_says_the_same():
+def test_json_has_the_same_values():
     found = json.loads(output_of([*command("base", "8_devices"), "--json"]))
     assert found["mesh"] == {"slice": 1, "data": 2, "fsdp": 2, "tensor": 2}
     assert (found["devices"], found["rows_per_device"]) == (8, 64)
@@ -73,7 +73,7 @@ def test_an_average_of_the_weights_is_counted():
     ("argument", "words"),
     [("--devices=0", "--devices=0 must be at least 1"), ("--config.mesh.slice=3", "mesh.slice=3")],
 )
-def test_impossible_devices_are_told(argument, words, capsys):
+def test_impossible_device_counts_are_refused(argument, words, capsys):
     assert cli.main(["shardings", "--config=tupe_r:tiny", "--devices=8", argument]) == 2
     assert words in capsys.readouterr().err
 

@@ -61,7 +61,7 @@ def test_hidden_tokens_and_dropped_units_are_the_same_bit_for_bit(seen, mesh, wh
 
 
 @several
-def test_each_device_draws_its_part_of_the_dropout_without_asking_others(seen, mesh):
+def test_each_device_draws_its_part_of_the_dropout_without_communication(seen, mesh):
     """What `jax_threefry_partitionable` is for."""
     rows, length, heads = 16, 12, 4
     slices, data, fsdp, tensor = MESHES[mesh]
@@ -74,7 +74,7 @@ def test_each_device_draws_its_part_of_the_dropout_without_asking_others(seen, m
 
 
 @several
-def test_a_device_holds_the_bytes_that_the_plan_says(seen, mesh):
+def test_a_device_holds_the_planned_bytes(seen, mesh):
     assert seen[mesh]["bytes_per_device"] == seen[mesh]["planned_bytes_per_device"]
     _, _, fsdp, tensor = MESHES[mesh]
     # Vectors are divided by one axis only, and weigh much in so small a model.
@@ -96,7 +96,7 @@ def test_hidden_states_are_gathered_for_a_block_and_not_kept_whole(seen):
 
 
 @pytest.mark.parametrize("mesh", ["2x2x2", "1x2x4", "2 slices of 1x2x2"])
-def test_the_word_embedding_is_never_put_together(seen, mesh):
+def test_the_word_embedding_is_never_gathered(seen, mesh):
     """Its features are, for the logits; its words (88 of 16 features) stay where they are."""
     assert f"f32[{88 // MESHES[mesh][3]},16]" in seen[mesh]["gathered"]
     assert not any(name.startswith("f32[88,") for name in seen[mesh]["gathered"])

@@ -24,5 +24,5 @@ from tupe_jax.distributed.hardware import peak_flops
         ("cpu", None),
     ],
 )
-def test_peaks_by_the_names_jax_gives(device_kind, peak):
+def test_peak_flops_by_device_kind(device_kind, peak):
     assert peak_flops(device_kind) == peak

@@ -98,7 +98,7 @@ def test_incomplete_flags_are_refused(flags, words, environment):
         assert word in str(error.value)
 
 
-def test_a_variable_that_is_no_number(environment):
+def test_a_variable_that_is_not_a_number(environment):
     environment(JAX_NUM_PROCESSES="many")
     with pytest.raises(UserError, match="JAX_NUM_PROCESSES='many'"):
         find_process(ProcessFlags(), 1.0)

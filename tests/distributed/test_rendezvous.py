@@ -42,12 +42,12 @@ def together(count, act, *, here=None, wait=30.0):
         return list(pool.map(run, range(count) if here is None else here))
 
 
-def test_all_learn_what_each_has():
+def test_gather_returns_all_values_to_all():
     results = together(3, lambda processes: processes.gather("squares", processes.index**2))
     assert results == [[0, 1, 4]] * 3
 
 
-def test_process_0_acts_while_the_others_wait():
+def test_first_runs_in_process_0_while_the_others_wait():
     done = []
 
     def act(processes):
@@ -58,7 +58,7 @@ def test_process_0_acts_while_the_others_wait():
     assert together(3, act) == [{"rows": 7}] * 3
 
 
-def test_who_waits_long_says_for_whom_and_why_that_may_be(monkeypatch, caplog):
+def test_a_long_wait_is_logged_with_names_and_causes(monkeypatch, caplog):
     monkeypatch.setattr("tupe_jax.distributed.process_group.WAITING_NOTICE_SECONDS", 0.5)
 
     def act(processes):
@@ -102,7 +102,7 @@ def test_a_shared_work_directory(tmp_path):
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_all_that_came_are_told_who_did_not():
+def test_missing_processes_are_named_in_all_others():
     errors = together(4, lambda _: None, here=[0, 2], wait=1.0)
     for error in errors:
         assert "process 1, process 3 of 4 did not connect within 1 s" in str(error)
@@ -112,14 +112,14 @@ def test_all_that_came_are_told_who_did_not():
         assert error.exit_code == RETRY_EXIT_CODE
 
 
-def test_process_0_does_not_come():
+def test_process_0_is_missing():
     (error,) = together(2, lambda _: None, here=[1], wait=0.5)
     assert "process 1 could not reach process 0 at localhost:" in str(error)
     assert "refused" in str(error)
     assert error.exit_code == RETRY_EXIT_CODE
 
 
-def test_a_port_that_stays_taken():
+def test_a_port_that_stays_in_use():
     with socket.create_server(("", 0)) as taken:
         info = ProcessInfo(f"localhost:{taken.getsockname()[1]}", 2, 0)
         with pytest.raises(RetryError, match="in use"):
@@ -132,7 +132,7 @@ def test_two_processes_with_one_number():
         assert error.exit_code == USER_ERROR_EXIT_CODE
 
 
-def test_processes_that_count_differently():
+def test_processes_with_different_counts():
     port = free_port()
 
     def run(index):
@@ -146,7 +146,7 @@ def test_processes_that_count_differently():
     assert first == second
 
 
-def test_strangers_and_processes_started_again_do_not_disturb():
+def test_foreign_connections_and_restarted_processes_are_handled():
     port = free_port()
 
     def first():

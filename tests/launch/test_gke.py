@@ -126,7 +126,7 @@ def test_the_command_arrives_as_it_was_given():
     assert container["image"] == "r/i:1"
 
 
-def test_the_bucket_is_mounted_where_the_work_directory_is():
+def test_the_bucket_is_mounted_at_the_work_directory():
     pod = job_of(manifest("v5e:4x4", "--service-account=writer"))["template"]
     assert pod["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
     (mount,) = pod["spec"]["containers"][0]["volumeMounts"]

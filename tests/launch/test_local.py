@@ -35,7 +35,7 @@ def test_dry_run_prints_one_command_per_process():
     ]
 
 
-def test_each_process_knows_its_place_and_its_lines_are_marked(tupe, tmp_path):
+def test_each_process_gets_its_index_and_its_output_a_prefix(tupe, tmp_path):
     path = tupe("print(*sys.argv[1:], os.environ['JAX_NUM_CPU_DEVICES'])")
     logs = tmp_path / "logs"
     arguments = ("--processes=3", "--devices=2", f"--logs={logs}", "--", "pretrain", "--config=x y")
@@ -50,7 +50,7 @@ def test_each_process_knows_its_place_and_its_lines_are_marked(tupe, tmp_path):
     assert written == [f"{line}\n" for line in expected]
 
 
-def test_when_one_fails_the_others_are_asked_to_stop_and_its_code_is_returned(tupe):
+def test_when_one_fails_the_others_are_stopped_and_its_code_is_returned(tupe):
     path = tupe("""
 if process == 1:
     time.sleep(0.5)  # the others have begun
@@ -66,7 +66,7 @@ time.sleep(60)
     assert sorted(done.stdout.splitlines()) == ["[0] saved", "[2] saved"]
 
 
-def test_what_does_not_stop_is_killed_with_its_children(tupe, tmp_path):
+def test_processes_that_do_not_stop_are_killed_with_their_children(tupe, tmp_path):
     path = tupe(f"""
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if process == 0:

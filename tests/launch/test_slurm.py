@@ -64,7 +64,7 @@ def slurm(tmp_path):
     ("code", "restarts", "queued"),
     [(0, 0, False), (1, 0, False), (75, 99, True), (76, 19, True), (76, 20, False)],
 )
-def test_the_exit_code_is_the_runs_and_some_go_back_into_the_queue(slurm, code, restarts, queued):
+def test_the_exit_code_is_the_runs_and_some_are_requeued(slurm, code, restarts, queued):
     path = slurm(f"exit {code}")
     environment = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": str(restarts)}
     done = run("slurm.sbatch", *RUN, path=path, **environment)

@@ -128,7 +128,7 @@ def resume(tmp_path):
 START = ["scp", "install", "run"]
 
 
-def test_a_preempted_slice_is_asked_for_again_and_the_run_started_there(resume):
+def test_a_preempted_slice_is_requested_again_and_the_run_restarted(resume):
     done, actions = resume(
         ["ABSENT"],
         ["WAITING_FOR_RESOURCES"],
@@ -147,7 +147,7 @@ def test_a_preempted_slice_is_asked_for_again_and_the_run_started_there(resume):
     assert "delete ends the charges" in done.stderr
 
 
-def test_a_run_that_was_stopped_is_started_again_without_limit(resume):
+def test_a_stopped_run_is_restarted_without_limit(resume):
     done, actions = resume(
         *[["ACTIVE", "stopped 75", "stopped 75"]] * 4, ["ACTIVE", "finished", "finished"], retries=1
     )
@@ -155,7 +155,7 @@ def test_a_run_that_was_stopped_is_started_again_without_limit(resume):
     assert actions == ["run"] * 4
 
 
-def test_a_run_that_fails_is_started_again_a_few_times_and_its_code_returned(resume):
+def test_a_failed_run_is_restarted_a_few_times_and_its_code_returned(resume):
     done, actions = resume(
         *[["ACTIVE", "running", "failed 9"], ["ACTIVE", "failed 9", "failed 9"]] * 3
     )
@@ -164,7 +164,7 @@ def test_a_run_that_fails_is_started_again_a_few_times_and_its_code_returned(res
     assert "giving up" in done.stderr
 
 
-def test_wrong_arguments_are_not_tried_again(resume):
+def test_wrong_arguments_are_not_retried(resume):
     done, actions = resume(["ACTIVE", "failed 2", "failed 2"])
     assert done.returncode == 2
     assert actions == []
@@ -179,7 +179,7 @@ def test_failures_count_only_in_a_row(resume):
     assert actions == ["run"] * 4
 
 
-def test_one_new_worker_makes_all_start_anew(resume):
+def test_one_new_worker_restarts_all(resume):
     done, actions = resume(["ACTIVE", "running", "absent"], ["ACTIVE", "finished", "finished"])
     assert done.returncode == 0, done.stderr
     assert actions == START
@@ -192,25 +192,25 @@ def test_a_slice_out_of_reach_is_not_deleted(resume):
     assert "out of reach" in done.stderr
 
 
-def test_a_dead_network_is_waited_for(resume):
+def test_the_script_waits_for_a_lost_network(resume):
     done, actions = resume(["OFFLINE"], ["OFFLINE"], ["ACTIVE", "finished", "finished"])
     assert done.returncode == 0, done.stderr
     assert actions == []
 
 
-def test_a_request_that_cannot_be_made_is_given_up(resume):
+def test_repeated_failures_of_the_request_end_the_script(resume):
     done, actions = resume(*[["ABSENT"]] * 5, broken="create")
     assert done.returncode == 1
     assert actions == ["create"] * 3
 
 
-def test_a_request_that_failed_is_made_again(resume):
+def test_a_failed_request_is_repeated(resume):
     done, actions = resume(["FAILED"], ["ACTIVE", "finished", "finished"])
     assert done.returncode == 0, done.stderr
     assert actions == ["delete", "create"]
 
 
-def test_an_installation_that_fails_is_repeated(resume):
+def test_a_failed_installation_is_repeated(resume):
     done, actions = resume(*[["ACTIVE", "absent", "absent"]] * 5, broken="install")
     assert done.returncode == 1
     assert actions == ["scp", "install"] * 3

@@ -14,7 +14,7 @@ def test_a_file_that_fails_leaves_the_old_one(tmp_path):
     assert file.read_text() == "old"
 
 
-def test_of_two_writers_of_a_file_one_comes_last(tmp_path):
+def test_the_last_of_two_writers_wins(tmp_path):
     """As two shards of a study that end at the same time; on two machines they may be one pid."""
     file = tmp_path / "table.md"
     with atomic_file(file) as one:

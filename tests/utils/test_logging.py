@@ -11,8 +11,9 @@ logger = logging.getLogger("tupe_jax.training.loop")
 
 
 @pytest.fixture(autouse=True)
-def restored():
-    """Other tests run as a single process."""
+def only_our_handler(monkeypatch):
+    """As in a command, whatever libraries added before; other tests run as a single process."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     yield
     configure_logging()
 

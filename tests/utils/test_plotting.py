@@ -39,7 +39,7 @@ def test_loss_curve_shows_training_and_validation(tmp_path):
     "metrics",
     [[], [{"step": 1, "loss": 3.0}], [{"step": 1, "loss": None}, {"step": 2, "valid_loss": 1.0}]],
 )
-def test_loss_curve_of_a_run_that_has_hardly_begun(metrics, tmp_path):
+def test_loss_curve_of_a_run_that_has_just_begun(metrics, tmp_path):
     loss_curve(metrics, None, tmp_path / "loss.png")
     assert imread(tmp_path / "loss.png").ndim == 3
 

@@ -50,7 +50,7 @@ RUN_BY = {
         "tupe pretrain --workdir=/shared/run --coordinator=host0:8476 --processes=4 --process=0",
     ],
     "tests/launch/test_tpu_vm.py::"
-    "test_a_preempted_slice_is_asked_for_again_and_the_run_started_there": [
+    "test_a_preempted_slice_is_requested_again_and_the_run_restarted": [
         "launch/tpu_vm.sh resume --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
         "--spot --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
         "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
@@ -83,7 +83,7 @@ RUN_BY = {
     "tests/launch/test_slurm.py::test_dry_run_prints_the_step_and_the_requeueing": [
         "bash launch/slurm.sbatch --dry-run pretrain --config=tupe_r --workdir=/shared/runs/tupe_r",
     ],
-    "tests/launch/test_slurm.py::test_the_exit_code_is_the_runs_and_some_go_back_into_the_queue": [
+    "tests/launch/test_slurm.py::test_the_exit_code_is_the_runs_and_some_are_requeued": [
         "sbatch --nodes=8 --partition=gpu launch/slurm.sbatch pretrain --config=tupe_r "
         "--workdir=/shared/runs/tupe_r",
     ],

@@ -197,9 +197,9 @@ class Collective:
         return rounds * self.array_bytes * (self.members - 1) / self.members
 
     def seconds(self, chip: Chip) -> float:
-        """All runs of it at the links' full speed.
+        """All executions at full bandwidth.
 
-        Between slices or hosts each of the neighbours takes its part of the data over the network.
+        Between slices or hosts, each neighbour sends its part of the data over the network.
         """
         bandwidth = chip.link_bandwidth
         if self.neighbours < self.members:

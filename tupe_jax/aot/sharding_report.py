@@ -56,7 +56,7 @@ class Shardings:
         return math.prod(self.mesh.values())
 
     @property
-    def rows_per_device(self) -> int:
+    def batch_per_device(self) -> int:
         return self.batch_size // math.prod(self.mesh[axis] for axis in LOGICAL_AXES["batch"])
 
 
@@ -121,8 +121,8 @@ def as_text(shardings: Shardings) -> str:
     lines = _aligned([header, *rows, *totals], right=(4, 5))
     return "\n".join(
         [
-            f"{shardings.devices} devices: {mesh}; "
-            f"{shardings.batch_size} rows at a time, {shardings.rows_per_device} per device",
+            f"{shardings.devices} devices: {mesh}; {shardings.batch_size} sequences per "
+            f"micro-batch, {shardings.batch_per_device} per device",
             "",
             *lines[: -len(totals)],
             "",
@@ -138,7 +138,7 @@ def as_json(shardings: Shardings) -> dict[str, Any]:
     return {
         "devices": shardings.devices,
         "mesh": shardings.mesh,
-        "rows_per_device": shardings.rows_per_device,
+        "rows_per_device": shardings.batch_per_device,
         "parameters": [
             {
                 "name": p.name,

@@ -90,7 +90,7 @@ def forward_pass(config: Config) -> Work:
 
 
 def attention_alone(config: Config) -> Work:
-    """One layer's self-attention with its projections, forward and backward, dropout on."""
+    """The self-attention of one layer with its projections, forward and backward, with dropout."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
     model = make_objective(config).to_export(nnx.merge(plan.graph, plan.create().params))

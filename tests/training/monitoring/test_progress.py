@@ -28,6 +28,7 @@ def console(monkeypatch):
 
     def open_console(stream):
         monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr(logging.getLogger(), "handlers", [])
         configure_logging()
         return stream
 
