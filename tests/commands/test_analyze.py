@@ -160,6 +160,18 @@ def test_a_fine_tuned_model_is_probed_with_pairs_of_snli(finetuned, tmp_path, mo
     ]
 
 
+def test_several_models_are_lines_of_one_table(analysed, random_model, tmp_path, capsys):
+    models = [str(analysed), str(random_model)]
+    looks = ["--length=6", "--words=2", f"--out={tmp_path}"]
+    assert cli.main(["analyze", *models, *looks]) == 0
+    table = (tmp_path / "comparison.txt").read_text()
+    assert table in capsys.readouterr().out
+    assert [line.split()[0] for line in table.splitlines()[2:]] == models
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert (found["length"], found["words"]) == (6, 2)
+    assert [set(METRICS) <= set(model["measures"]) for model in found["models"]] == [True, True]
+
+
 def test_text_for_the_four_terms_is_as_in_training(vocabulary):
     rows = text_rows(vocabulary, 17)
     assert rows.shape == (32, 17)
