@@ -2,7 +2,7 @@
 
 import pytest
 
-from tupe_jax.aot.collectives import Collective
+from tupe_jax.aot.hlo import Collective
 from tupe_jax.aot.step_time import LINK_SHARE, estimate
 from tupe_jax.distributed.hardware import CHIPS
 
