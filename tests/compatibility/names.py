@@ -4,6 +4,7 @@
 on purpose, never for one that vanished.
 """
 
+import dataclasses
 import json
 import re
 import runpy
@@ -40,9 +41,13 @@ RANDOM_NAMES = {
 
 def keys(value, path=""):
     """The paths of all settings; the elements of a list share theirs."""
+    if dataclasses.is_dataclass(value):
+        value = dataclasses.asdict(value)
     if isinstance(value, dict) and value:
         return {k for name, part in value.items() for k in keys(part, f"{path}.{name}".strip("."))}
-    if isinstance(value, list | tuple) and any(isinstance(part, dict) for part in value):
+    if isinstance(value, list | tuple) and any(
+        isinstance(part, dict) or dataclasses.is_dataclass(part) for part in value
+    ):
         return {k for part in value for k in keys(part, f"{path}[]")}
     return {path}
 

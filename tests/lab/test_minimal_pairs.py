@@ -94,7 +94,7 @@ def test_what_cannot_be_scored_is_an_error(model):
     with pytest.raises(UserError, match="no minimal pairs"):
         score_pairs(model, Numbers(), [])
     long = " ".join(["7"] * 19)
-    with pytest.raises(UserError, match=r"21 tokens is longer than position\.max_length=20"):
+    with pytest.raises(UserError, match=r"21 tokens.*position\.max_length=20"):
         score_pairs(model, Numbers(), [MinimalPair(long, "7", "long")])
 
 

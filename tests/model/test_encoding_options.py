@@ -28,7 +28,6 @@ FILE = '''
 import jax.numpy as jnp
 
 from tupe_jax.config.loading import recipe
-from tupe_jax.config.schema import PositionConfig
 from tupe_jax.model.positions import Encoding, relative_encoding
 
 
@@ -44,7 +43,10 @@ def band(config, width: int = 4, slope: float = 1.0):
 
 
 def get_config():
-    return recipe(PositionConfig("untied", "band"), "tiny")
+    config = recipe("tiny")
+    config.position.absolute = "untied"
+    config.position.relative = "band"
+    return config
 '''
 TINY_RUN = {
     "data.task": "builtin:400",

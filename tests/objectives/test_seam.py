@@ -202,13 +202,14 @@ def test_the_summary_shows_its_metrics_and_no_masks_that_the_model_cannot_fill(f
 
 def test_its_checkpoint_names_it_and_loads_as_what_it_exports(finished):
     _, workdir, run = finished
-    assert load_for_use(workdir).config["objective"]["name"] == "pair"
+    metadata, _, _ = load_for_use(workdir)
+    assert metadata.config["objective"]["name"] == "pair"
     loaded = load(workdir)
     assert loaded.config == run.model.config
     assert not loaded.config.masked_word_head
     assert loaded.classification_heads == {MARKED: 2}
     np.testing.assert_array_equal(
-        loaded.model().encoder.word_embedding[...], run.model.encoder.word_embedding[...]
+        loaded.module.encoder.word_embedding[...], run.model.encoder.word_embedding[...]
     )
 
 

@@ -275,7 +275,7 @@ def test_hosts_of_a_pod_read_the_rows_of_their_chips_and_no_other(target, axes, 
     assert len(hosts) == len(devices) // 4
     for host in hosts:
         share = host_shard(sharding, batch_size, host)
-        rows = share.rows(batch_size)
+        rows = share.indices(batch_size)
         needed = set()
         for device, (of_batch, _) in sharding.devices_indices_map(batch_BxS.shape).items():
             if device.process_index == host:
@@ -292,7 +292,7 @@ def test_hosts_of_a_pod_read_the_rows_of_their_chips_and_no_other(target, axes, 
 def test_the_tests_above_have_hosts_whose_rows_do_not_lie_together():
     pytest.importorskip("libtpu")
     mesh = make_mesh(MeshConfig(data=16), parse_target("v5e:4x4").devices())
-    rows = host_shard(batch_sharding(mesh), 16, 0).rows(16)
+    rows = host_shard(batch_sharding(mesh), 16, 0).indices(16)
     assert rows != list(range(rows[0], rows[0] + 4))
 
 

@@ -51,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help=f"number of positions without [CLS] (default: as in training, at most {LONGEST})",
     )
+    parser.add_argument(
+        "--words", type=int, default=WORDS, help=f"number of probing words (default: {WORDS})"
+    )
     parser.add_argument("--pairs", type=Path, help="minimal pairs, a .jsonl or .jsonl.gz file")
     parser.add_argument(
         "--limit", type=int, default=100, help="how many of --pairs, per paradigm (default: 100)"

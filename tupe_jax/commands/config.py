@@ -76,6 +76,8 @@ def _fields(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         name, value = f"{prefix}{field.name}", getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             yield from _fields(value, f"{name}.")
+        elif isinstance(value, Mapping):  # options of an encoding
+            yield from ((f"{name}.{option}", chosen) for option, chosen in value.items())
         elif field.name == "variants":
             for variant in value:
                 described = {"encoding": variant.encoding, **variant.settings}
