@@ -11,6 +11,7 @@ import pytest
 from tests.compatibility import names
 from tests.compatibility.replaying import replay
 
+pytestmark = pytest.mark.slow
 NAMES = json.loads(names.GOLDEN.read_text())
 TOLERANCE = {"rel": 1e-4, "abs": 1e-5}
 """Where `machine` differs: weights differed by up to 1.2e-7 after 12 steps (runs.py)."""

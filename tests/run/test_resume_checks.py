@@ -53,3 +53,11 @@ def test_a_setting_that_came_later_was_at_its_default_in_fine_tuning_too(section
     check_unchanged(saved, noted(False))
     with pytest.raises(UserError, match=r"optimizer\.warmup_from_zero was False, now True"):
         check_unchanged(saved, noted(True))
+
+
+def test_a_top_level_setting_that_came_later_was_at_its_default():
+    saved = asdict(Config())
+    del saved["seed"]
+    check_unchanged(saved, asdict(Config()))
+    with pytest.raises(UserError, match=r"seed was 0, now 3"):
+        check_unchanged(saved, asdict(Config(seed=3)))

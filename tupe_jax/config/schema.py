@@ -294,9 +294,11 @@ class CheckpointConfig:
     """When to save checkpoints, and which to keep."""
 
     every: int = 10_000
+    """Save a checkpoint after so many steps."""
     keep: int = 3
+    """How many of the newest checkpoints to keep."""
     keep_steps: tuple[int, ...] = ()
-    """Steps whose checkpoints are never removed."""
+    """Also save a checkpoint at these steps, and keep it."""
     keep_best: bool = True
     """Also keep the checkpoint with the lowest validation loss."""
 

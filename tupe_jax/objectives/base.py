@@ -1,7 +1,8 @@
 """The interface of a pre-training objective.
 
 The training step, evaluation, the loop, checkpoints and benchmarks know an objective only by this
-interface. A new objective is a new file in this folder and a line in `registry.py`.
+interface. A new objective is a new file in this folder and a line in `registry.py`. If it reads a
+feature other than `tokens`, the readers in `tupe_jax.data.pretraining` must supply it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,7 +62,8 @@ class Objective(Protocol):
     def weights(self, inputs: Any) -> dict[str, jax.Array]:
         """Return the number of targets of each term, float32.
 
-        Examples of padding tokens and zeros, which fill up the last batch, have no target.
+        The last validation batch is filled up with examples whose tokens are all padding and whose
+        other features are 0. Such an example must not count as a target.
         """
 
     def terms(self, module: Any, inputs: Any, key: jax.Array | None) -> dict[str, Term]:

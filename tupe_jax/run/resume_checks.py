@@ -78,7 +78,7 @@ def value_before_it_existed(name: str) -> Any:
     `finetune.optimizer.warmup_from_zero` is that of `optimizer.warmup_from_zero`.
     """
     defaults = settings(Config())
-    endings = (name.split(".", skipped)[-1] for skipped in range(name.count(".")))
+    endings = (name.split(".", skipped)[-1] for skipped in range(max(name.count("."), 1)))
     return next((defaults[ending] for ending in endings if ending in defaults), None)
 
 
