@@ -1,4 +1,4 @@
-"""A run goes on with the settings it was begun with, those included that were not there then."""
+"""A run resumes with its own settings; settings that were added later have their defaults."""
 
 from dataclasses import asdict
 
