@@ -203,7 +203,7 @@ def test_without_a_tokenizer_a_model_is_analysed_and_exported(tmp_path, capsys):
     assert cli.main(asked) == 0
     report = (looks / "report.txt").read_text()
     assert "identical words" in report
-    assert "No probes: the model has no vocabulary, and all that needs texts is left" in report
+    assert "No probes: the model has no tokenizer" in report
     capsys.readouterr()
     assert cli.main([*asked, "--pairs=p.jsonl"]) == cli.USER_ERROR_EXIT_CODE
     assert capsys.readouterr().err.count("\n") == 1
