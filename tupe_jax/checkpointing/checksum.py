@@ -1,4 +1,4 @@
-"""A number per array that tells whether any bit of it changed, however it lies on the devices."""
+"""A checksum per array that does not depend on its sharding."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ def fingerprints(arrays: Mapping[str, Any]) -> dict[str, int]:
     Sums of integers do not depend on their order, so any sharding gives the same number. Every
     changed element changes its own term for certain; several may cancel once in 2^32.
     """
-    # One call per array: arrays of one shape share a compilation, and all of them are under way
-    # before the first number is waited for.
+    # One call per array: arrays of one shape share a compilation, and all calls are dispatched
+    # before the first result is awaited.
     values = jax.device_get([block_on_cpu(_fingerprint(array)) for array in arrays.values()])
     return {name: int(value) for name, value in zip(arrays, values, strict=True)}
 

@@ -32,7 +32,7 @@ FORMAT = 1
 Json = dict[str, Any]
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# What tensorstore says first when the storage, and not the file, is the problem.
+# How the messages of tensorstore begin if the storage, not the file, is the problem.
 STORAGE_TROUBLE = (
     "UNAVAILABLE",
     "DEADLINE_EXCEEDED",
@@ -42,7 +42,7 @@ STORAGE_TROUBLE = (
     "ABORTED",
     "CANCELLED",
 )
-# What the system said to tensorstore; of these, that there is no such file is damage.
+# Operating-system errors in the messages of tensorstore. Only a missing file means damage.
 _SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")
 _GONE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -65,7 +65,7 @@ class ArrayMetadata:
 
 @dataclass(frozen=True)
 class CheckpointMetadata:
-    """All of a checkpoint but its arrays and its tokenizer."""
+    """The metadata of a checkpoint: everything except its arrays and its tokenizer."""
 
     step: int
     config: Json
@@ -116,7 +116,7 @@ def contents(
 def arrays_by_name(tree: Any) -> dict[str, Any]:
     """The leaves of a tree: `params.encoder.layers.mlp_in.kernel`, `opt_state.0.count`, ..."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    # A Flax variable is a node with one child, `value`; nobody wants to read that in every name.
+    # A Flax variable is a node with one child, `value`, which is left out of the names.
     named = {
         jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value"): leaf
         for path, leaf in leaves
@@ -183,7 +183,7 @@ def read_params(
 ) -> dict[tuple[str, ...], Array]:
     """The averaged parameters if there are any, else the parameters, by path, in host memory.
 
-    All of them in this process, whatever other processes do.
+    This process reads all of them, independently of other processes.
     """
     kind = "ema." if any(name.startswith("ema.") for name in metadata.arrays) else "params."
     in_host_memory = ocp.RestoreArgs(restore_type=np.ndarray)
@@ -231,8 +231,8 @@ def _check_same_arrays(
 def all_or_none() -> Iterator[None]:
     """If one process finds damage, all do.
 
-    They must agree before the next collective operation: one that went on to an older checkpoint
-    alone would leave the others waiting.
+    They must agree before the next collective operation: if only one fell back to an older
+    checkpoint, the others would wait for it forever.
     """
     damage = None
     try:
@@ -248,16 +248,16 @@ def all_or_none() -> Iterator[None]:
 
 @contextmanager
 def _damage_if_unreadable(directory: epath.Path) -> Iterator[None]:
-    """What Orbax, tensorstore and JSON raise for broken files becomes `DamagedError`.
+    """Convert the errors of Orbax, tensorstore and JSON for broken files to `DamagedError`.
 
-    Trouble of the storage or the machine does not: it says nothing about the checkpoint.
+    Failures of the storage or the machine stay as they are: the checkpoint may be valid.
     """
     try:
         yield
     except (UserError, DamagedError):
         raise
     except Exception as error:
-        cause = _first_cause(error)  # Orbax wraps what tensorstore says in a bare Exception
+        cause = _first_cause(error)  # Orbax wraps errors of tensorstore in a bare Exception
         what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
         if _is_trouble_of_storage(cause):
             raise RetryError(f"cannot read {directory}: {what}") from error

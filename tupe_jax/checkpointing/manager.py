@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Restored:
-    """All that a run needs to resume."""
+    """Everything that a run needs to resume."""
 
     step: int
     state: Any
@@ -115,7 +115,7 @@ class Checkpoints:
         return None
 
     def peek_vocabulary(self) -> bytes | None:
-        """The vocabulary of the newest checkpoint that can be read."""
+        """The tokenizer file of the newest checkpoint that can be read."""
         self.wait()
         for directory in self._newest_first():
             with contextlib.suppress(DamagedError):
@@ -124,7 +124,7 @@ class Checkpoints:
         return None
 
     def restore(self, abstract_state: Any) -> Restored | None:
-        """The newest whole checkpoint, its arrays with the shardings of `abstract_state`."""
+        """The newest valid checkpoint, its arrays with the shardings of `abstract_state`."""
         self.wait()
         damaged: list[tuple[epath.Path, DamagedError]] = []
         for directory in self._newest_first():

@@ -1,4 +1,4 @@
-"""The processes of one run, and the messages that they exchange besides arrays.
+"""The processes of one run, and the small messages that they exchange.
 
 Every process runs the same program. Only process 0 writes files and logs progress; the others wait
 for its results (`first`), and all compare what must agree (`require_same`). A process that fails

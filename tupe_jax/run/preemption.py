@@ -12,18 +12,18 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tupe_jax.distributed.cpu_sync import block_on_cpu
 
 STOPPED_EXIT_CODE = 75
-"""The run was asked to stop and can be resumed by the same command (sysexits' EX_TEMPFAIL)."""
+"""The run stopped on request; the same command resumes it (sysexits' EX_TEMPFAIL)."""
 
 
 class StopBeforeTraining(BaseException):
-    """Asked to stop when there is nothing to save yet."""
+    """A stop request before there is anything to save."""
 
 
 class StopSignal:
     """Remembers that the run should stop.
 
-    Python runs signal handlers in the main thread as soon as it is back from native code: a signal
-    during a compile or a save is seen right after it. Loops ask `requested` between steps. Until
+    Python runs signal handlers in the main thread once native code returns, so a signal during a
+    compilation or a save is noticed right after it. Loops read `requested` between steps. Until
     `has_state` there is nothing to save, and the signal ends the run at once.
     """
 
@@ -49,8 +49,8 @@ class StopSignal:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             if number == signal.SIGINT:
-                raise KeyboardInterrupt  # pressed twice: the user means it
-            return  # a second SIGTERM must not disturb what the first one began
+                raise KeyboardInterrupt  # the second Ctrl-C ends the run at once
+            return  # a second SIGTERM must not interrupt the save
         self.requested = True
         if not self.has_state:
             raise StopBeforeTraining
@@ -66,16 +66,16 @@ class Stop(Protocol):
 
 
 def agreed_stop(stop: Stop, mesh: Mesh) -> Stop:
-    """Return a stop on which all processes agree, whichever of them received the signal."""
+    """Return a stop that all processes see at the same step, whichever of them got the signal."""
     return stop if jax.process_count() == 1 else _AgreedStop(stop, mesh)
 
 
 class _AgreedStop:
-    """Every process looks equally often; each look is a maximum over all of what they were asked.
+    """A collective maximum over the stop requests of all processes, once per step.
 
-    The answer is that of the look before, so that nobody waits for the devices: a signal stops the
-    run one step later than it would stop a single process. The first look waits, for a signal may
-    have come while the step was compiled.
+    `requested` returns the result of the previous step, so that the host does not wait for the
+    devices: a run of several processes stops one step later than a single process. The first call
+    waits for its own result, because a signal may have arrived during compilation.
     """
 
     has_state = True

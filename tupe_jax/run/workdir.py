@@ -15,7 +15,7 @@ LOCK_FILE = "run.lock"
 
 
 def open_workdir(workdir: Path, processes: ProcessGroup) -> None:
-    """Make it, and fail now rather than after the work if it cannot be used by all."""
+    """Create it. Raise early if some process cannot write to it or does not share it."""
     probe = workdir / f".writable-{processes.index}"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -30,10 +30,10 @@ def open_workdir(workdir: Path, processes: ProcessGroup) -> None:
 
 
 def hold(workdir: Path, processes: ProcessGroup) -> AbstractContextManager[None]:
-    """Keep a second run out of a work directory; process 0 holds it for all.
+    """Lock the work directory against a second run, which would write the same files.
 
-    Two would write the same checkpoints and metrics. It is refused with the code for "start again":
-    a run that was just ended may take a while to let go, on NFS a minute.
+    Process 0 holds the lock. A second run exits with `RETRY_EXIT_CODE`, because the lock of a run
+    that just ended may persist for a while (a minute on NFS).
     """
     if processes.index:
         return nullcontext()
@@ -42,18 +42,18 @@ def hold(workdir: Path, processes: ProcessGroup) -> AbstractContextManager[None]
 
 
 def _check_shared(workdir: Path, processes: ProcessGroup) -> None:
-    """Process 0 leaves a file with a fresh name, which all others must find."""
+    """Process 0 creates a file with a new name, and all others must find it."""
 
     def leave() -> str:
         sign = workdir / f".shared-{secrets.token_hex(8)}"
         sign.touch()
         return sign.name
 
-    sign = workdir / processes.first("a look at the work directory", leave)
+    sign = workdir / processes.first("a test file in the work directory", leave)
     deadline = time.monotonic() + VISIBLE_SECONDS
     while not (seen := sign.exists()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    blind = [i for i, saw in enumerate(processes.gather("the same look", seen)) if not saw]
+    blind = [i for i, saw in enumerate(processes.gather("who sees that file", seen)) if not saw]
     if processes.index == 0:
         sign.unlink()
     if blind:

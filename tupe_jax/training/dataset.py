@@ -36,7 +36,7 @@ DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a run reads."""
+    """The inputs of a run."""
 
     tokenizer: SentencePieceTokenizer
     train: Reader
@@ -45,7 +45,7 @@ class Dataset:
     sample_NxS: NDArray[np.int32]
     """Training sequences in which tokens are counted for a baseline."""
     sequences_per_epoch: int | None
-    """None if it takes a pass over the data to know it."""
+    """None if only a pass over the data would show it."""
 
 
 SAMPLE_ROWS = 4096
@@ -99,9 +99,7 @@ def _vocabulary(config: Config, workdir: Path, saved: bytes | None) -> Path:
         raise _no_tokenizer(config)
     from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 
-    logger.info(
-        f"training a vocabulary of {config.model.vocab_size:,} pieces on {config.data.task}"
-    )
+    logger.info(f"training a tokenizer of {config.model.vocab_size:,} tokens on {config.data.task}")
     own.parent.mkdir(parents=True, exist_ok=True)
     train_tokenizer(
         config.data.task,
@@ -152,7 +150,7 @@ def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
 
     if (folder / INDEX_FILE).exists():
         return
-    logger.info(f"preparing rows of {config.data.length} tokens of {config.data.task}")
+    logger.info(f"preparing sequences of {config.data.length} tokens from {config.data.task}")
     settings = PrepareConfig(
         task=config.data.task,
         tokenizer=vocabulary,
@@ -164,7 +162,7 @@ def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
     outcome = prepare(settings, folder, worker_count=os.cpu_count() or 1)
     train = outcome.index.splits["train"]
     logger.info(
-        f"prepared {train.rows:,} rows, {train.tokens:,} tokens of {train.documents:,} documents"
+        f"prepared {train.rows:,} sequences, {train.tokens:,} tokens, {train.documents:,} documents"
     )
 
 
@@ -314,10 +312,9 @@ def _check_size(config: Config, where: Path, size: int) -> None:
 
 
 # ----------------------------------------------------------------------------------- global batches
-# A process needs the sequences that its devices hold. They need not be contiguous: the hosts of a
-# TPU slice are small tiles of its grid, while the mesh follows its rows and rings. And they need
-# not be its alone: where the `tensor` axis spans processes, several hold the same sequences and
-# must read the same.
+# A process reads the sequences that its devices hold. They need not be contiguous: the hosts of a
+# TPU slice are small tiles of its grid, while the mesh follows its rows and rings. Where the
+# `tensor` axis spans processes, several processes hold and read the same sequences.
 
 
 def host_shard(sharding: NamedSharding, batch_size: int, process: int) -> HostShard:

@@ -31,9 +31,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def exclusive_lock(path: Path, refusal: UserError | None = None) -> Iterator[None]:
     """Hold the lock of a file or folder; it ends with the process that holds it.
 
-    Waits for a lock that another process holds or, with a refusal, raises that. Creates a missing
-    file. On a file system without locks (some clusters have none, nor has a folder on NFS) nothing
-    is locked: the lock protects against mistakes, and its absence is no reason to fail.
+    If another process holds the lock: raises `refusal` if given, otherwise waits. Creates a missing
+    file. Some cluster file systems have no locks, and NFS has none for folders. There nothing is
+    locked: the lock only guards against mistakes, so its absence is not an error.
     """
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     held = os.open(path, flags, mode=0o666)

@@ -2,7 +2,7 @@
 
 A source yields documents. A document is a string of lines joined by newlines. Every source has the
 splits `train` and `validation`, divided by `splits.is_held_out`. This also holds for TFDS data sets
-that ship with splits of their own: only their `train` split is read.
+that ship with other splits: only their `train` split is read.
 """
 
 import abc

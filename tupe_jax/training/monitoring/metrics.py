@@ -1,7 +1,7 @@
-"""What a run writes about itself: `metrics.jsonl`, TensorBoard, and Weights & Biases if asked for.
+"""The metrics of a run: `metrics.jsonl`, TensorBoard, and Weights & Biases if configured.
 
-`metrics.jsonl` is the record: one JSON object per line, `step` first, whole after any kill and free
-of steps that a resumed run goes through again. The others are views for people.
+`metrics.jsonl` is the record: one JSON object per line, `step` first. It is valid after any kill,
+and a resumed run removes the lines of the steps that it repeats. The others are views of it.
 """
 
 import importlib
@@ -27,7 +27,7 @@ Line = dict[str, Any]
 
 
 class _Sink(Protocol):
-    """A place where scalars go."""
+    """A destination of scalars."""
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
     def truncate_after(self, step: int) -> None: ...
@@ -36,10 +36,10 @@ class _Sink(Protocol):
 
 
 class MetricWriter:
-    """Scalars by step, to every place at once; on a pod the first process writes for all.
+    """Writes scalars by step to all sinks. Only process 0 writes.
 
-    Flush before a checkpoint is made: what was recorded of the steps that a resumed run does not
-    repeat must be on the disk by then.
+    Flush before a checkpoint is saved: a run that resumes from it does not repeat earlier steps, so
+    their metrics must be on disk by then.
     """
 
     def __init__(self, workdir: Path, *, wandb_project: str = "") -> None:
@@ -57,7 +57,7 @@ class MetricWriter:
             sink.write(step, scalars)
 
     def truncate_after(self, step: int) -> None:
-        """Forget what was recorded of later steps: the run goes on from a checkpoint at `step`."""
+        """Drop the metrics of later steps: the run resumes from a checkpoint at `step`."""
         for sink in self._sinks:
             sink.truncate_after(step)
 
@@ -71,7 +71,7 @@ class MetricWriter:
 
 
 def read_metrics(path: Path) -> list[Line]:
-    """All whole lines of a `metrics.jsonl`; the run that writes it may be going on, or killed."""
+    """All complete lines of a `metrics.jsonl`. Its run may still be writing, or may be killed."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -80,8 +80,8 @@ def read_metrics(path: Path) -> list[Line]:
 
 
 def _parsed(path: Path, text: str) -> Iterator[tuple[str, Line]]:
-    """Every whole line as it stands, and as JSON."""
-    # What follows the last line break is empty, or a line that a kill cut off.
+    """Every complete line, as text and as JSON."""
+    # After the last line break there is nothing, or a line that a kill truncated.
     for number, raw in enumerate(text.split("\n")[:-1], start=1):
         try:
             line = json.loads(raw)
@@ -94,7 +94,7 @@ def _parsed(path: Path, text: str) -> Iterator[tuple[str, Line]]:
 
 
 class _JsonLines:
-    """A file that gets one line per call, each handed to the system at once."""
+    """A file with one line per call, passed to the operating system at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,7 +103,7 @@ class _JsonLines:
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         # JSON has no NaN, and most readers but Python's refuse a file with one.
         values = {name: _number(v) if math.isfinite(v) else None for name, v in scalars.items()}
-        with _told_to_the_user(self._path):
+        with _report_write_errors(self._path):
             self._file.write(json.dumps({"step": step, **values}) + "\n")
 
     def truncate_after(self, step: int) -> None:
@@ -111,16 +111,16 @@ class _JsonLines:
         self._file = self._open_with_lines_until(step)
 
     def flush(self) -> None:
-        """No line waits in this process, but a mounted bucket uploads them only when told to."""
-        with _told_to_the_user(self._path):
+        """No line is buffered in this process, but a mounted bucket uploads only on fsync."""
+        with _report_write_errors(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
 
     def _open_with_lines_until(self, step: float) -> TextIO:
-        """Open the file to append to it, without later lines and without half a line."""
-        with _told_to_the_user(self._path):
+        """Open the file to append to it, after removing later lines and an incomplete last line."""
+        with _report_write_errors(self._path):
             before = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
             after = "".join(
                 f"{raw}\n" for raw, line in _parsed(self._path, before) if line["step"] <= step
@@ -138,8 +138,8 @@ class _JsonLines:
 class _TensorBoard:
     """An event file, in TensorBoard's own format.
 
-    Written with TensorBoard's parts that need no TensorFlow: a run on prepared rows never loads it,
-    which saves every process seconds at each start and some hundred megabytes.
+    Written with the parts of TensorBoard that do not need TensorFlow. A run on prepared data never
+    loads TensorFlow, which saves every process seconds at start and a few hundred megabytes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -150,7 +150,7 @@ class _TensorBoard:
         self._event, self._session, self._summary = Event, SessionLog, Summary
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}"
         self._path = folder / name
-        with _told_to_the_user(self._path):
+        with _report_write_errors(self._path):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("ab", buffering=0)
         self._records = RecordWriter(self._file)
@@ -162,11 +162,11 @@ class _TensorBoard:
         self._record(step=step, summary=self._summary(value=values))
 
     def truncate_after(self, step: int) -> None:
-        """Tells readers to drop what earlier files have of later steps."""
+        """Makes readers drop later steps of earlier event files."""
         self._record(step=step + 1, session_log=self._session(status=self._session.START))
 
     def flush(self) -> None:
-        with _told_to_the_user(self._path):
+        with _report_write_errors(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -174,12 +174,12 @@ class _TensorBoard:
 
     def _record(self, **content: Any) -> None:
         event = self._event(wall_time=time.time(), **content)
-        with _told_to_the_user(self._path):
+        with _report_write_errors(self._path):
             self._records.write(event.SerializeToString())
 
 
 class _WeightsAndBiases:
-    """One run of a project; a resumed run adds to the same one."""
+    """One W&B run per work directory; a resumed run continues it."""
 
     def __init__(self, workdir: Path, project: str) -> None:
         try:
@@ -198,7 +198,7 @@ class _WeightsAndBiases:
                 f"Weights & Biases refuses project {project!r} ({error}); run `wandb login`, set "
                 "WANDB_MODE=offline, or leave the project empty"
             ) from error
-        # W&B's own step only goes up; a resumed run may start a little earlier.
+        # W&B's own step may only increase, but a resumed run starts at an earlier step.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -206,31 +206,31 @@ class _WeightsAndBiases:
         self._run.log({"step": step, **scalars})
 
     def truncate_after(self, step: int) -> None:
-        """Both stay; an exactly resumed run writes the same values again."""
+        """Keep them: a resumed run writes the same values again."""
 
     def flush(self) -> None:
-        """W&B sends from a process of its own."""
+        """W&B uploads in a separate process."""
 
     def close(self) -> None:
         self._run.finish()
 
 
 def _wandb_id(workdir: Path) -> str:
-    """The run's name at W&B, made up once per work directory."""
+    """The id of the run at W&B, generated once per work directory."""
     path = workdir / "wandb_run_id"
-    with _told_to_the_user(path):
+    with _report_write_errors(path):
         if not path.exists():
             path.write_text(secrets.token_hex(4), encoding="utf-8")
         return path.read_text(encoding="utf-8").strip()
 
 
 def _number(value: float) -> int | float:
-    """A plain number for JSON; NumPy's and JAX's scalars are none."""
+    """A Python number: JSON does not take scalars of NumPy or JAX."""
     return value if isinstance(value, int) else float(value)
 
 
 @contextmanager
-def _told_to_the_user(path: Path) -> Iterator[None]:
+def _report_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
