@@ -35,7 +35,7 @@ FREE_IN_STUDY = (
     "downstream.data_dir",
     "measure.probe_file",
 )
-"""Settings that may change when a study resumes: they say where data is, not what is computed."""
+"""Settings that may change when a study resumes: the location of data, not what is computed."""
 
 Matrices = NDArray[np.float32]
 """Position-only attention of every layer and head, [L, H, N, N]."""

@@ -1,1 +1,1 @@
-"""From any text to deterministic token rows."""
+"""From text to token sequences, deterministically; and labelled data."""

@@ -1,4 +1,4 @@
-"""A trained model: weights, config, tokenizer and metadata, and what one can do with them."""
+"""A trained model: weights, config, tokenizer and metadata, and how to use them."""
 
 import os
 from collections.abc import Iterator

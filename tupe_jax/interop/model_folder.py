@@ -50,7 +50,7 @@ class HeadMetadata:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What is known about a model besides its weights and config."""
+    """Optional information about a model, for its users and its model card."""
 
     step: int | None = None
     """The number of pre-training steps."""

@@ -1,4 +1,4 @@
-"""What the kernels have in common: how they are called, and the steps they are made of."""
+"""Shared by all kernels: how they are called, and the steps they consist of."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tupe_jax.kernels.reference import MASKED
 
 @dataclass(frozen=True)
 class KernelSettings:
-    """What a kernel knows when it is compiled."""
+    """The compile-time constants of a kernel."""
 
     tiles: Tiles
     scale: float

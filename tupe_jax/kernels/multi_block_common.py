@@ -1,4 +1,4 @@
-"""What the kernels over long sequences have in common: their bias, their blocks, their logits.
+"""Shared by the kernels for long sequences: bias, blocks, logits.
 
 A block of a bias that depends on j - i only is made and summed up in registers: b x b entries are
 cut from a window of 2b values, tile[i, j] = window[b + j - i].

@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain jnp: the definition that tests compare them with."""
+"""The reference implementation in plain jnp, which tests compare the kernels with."""
 
 import jax
 import jax.numpy as jnp

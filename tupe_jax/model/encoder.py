@@ -27,7 +27,7 @@ from tupe_jax.utils.errors import UserError
 
 REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
     "none": None,  # keep everything: fastest, most memory
-    "dots": jax.checkpoint_policies.dots_saveable,  # recompute what is not a matrix product
+    "dots": jax.checkpoint_policies.dots_saveable,  # recompute everything but matrix products
     # recompute attention (its products have batch dimensions), keep the projections
     "projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,  # keep layer inputs only: least memory
@@ -135,7 +135,7 @@ class Encoder(nnx.Module):
         return jax.lax.scan(weights, None, (inputs_LxBxSxD, stacked))[1]
 
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
-        """The inputs of attention beside the hidden states: computed once, used by every layer."""
+        """The inputs of attention besides the hidden states: computed once, used by every layer."""
         length = tokens_BxS.shape[1]
         in_factors = attention_choice(self.config, platform_here(), length).multi_block
         positions = self.positions
@@ -240,7 +240,7 @@ def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:
 
 
 def check_ids(ids_BxN: jax.Array, what: str, of: str, count: int) -> None:
-    """Refuse what is not a batch of ids below `count`; under jit, values cannot be checked."""
+    """Raise unless this is a batch of ids below `count`; under jit, values cannot be checked."""
     if not hasattr(ids_BxN, "ndim") or ids_BxN.ndim != 2 or ids_BxN.dtype.kind not in "iu":
         kind, shape = getattr(ids_BxN, "dtype", type(ids_BxN).__name__), np.shape(ids_BxN)
         raise UserError(

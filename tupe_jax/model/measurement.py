@@ -1,4 +1,4 @@
-"""Measurements of an encoder in full float32: what it attends to by positions alone.
+"""Position-only attention of an encoder, measured in full float32.
 
 Position-only attention is measured in two ways: by probing, and from the position biases.
 """
@@ -67,6 +67,6 @@ def bias_LxHxSxS(encoder: Encoder, length: int) -> jax.Array | None:
         return bias_HxSxS
 
     shared = None if shared_HxSxS is None else shared_HxSxS[None]
-    # Without weights of their own the layers have no bias of their own, and nothing to map over.
+    # Without layer weights there is no bias per layer and nothing to map over.
     by_layer = jax.vmap(own)(stacked) if jax.tree.leaves(stacked) else None
     return sum_of(bias for bias in (shared, by_layer) if bias is not None)

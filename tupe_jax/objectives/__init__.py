@@ -1,1 +1,1 @@
-"""Pre-training objectives: what a module is trained to do, and what is exported of it."""
+"""Pre-training objectives: the trained module, its loss, and the model that it exports."""

@@ -1,8 +1,8 @@
 """The interface of a pre-training objective.
 
-The training step, evaluation, the loop, checkpoints and benchmarks know an objective only by this
-interface. A new objective is a new file in this folder and a line in `registry.py`. If it reads a
-feature other than `tokens`, the readers in `tupe_jax.data.pretraining` must supply it.
+The training step, evaluation, the loop, checkpoints and benchmarks use an objective only through
+this interface. A new objective is a new file in this folder and a line in `registry.py`. If it
+reads a feature other than `tokens`, the readers in `tupe_jax.data.pretraining` must supply it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ class Objective(Protocol):
         """Return the model FLOPs of a training step, per token of the batch."""
 
     def baseline(self, counts_V: NDArray[np.int64], inputs: Iterable[Any]) -> Mapping[str, float]:
-        """Return the metrics of predicting from token counts alone, by name, where that is defined.
+        """Return the metrics of predicting from token counts only, by name, where that is defined.
 
         `inputs` are those of all validation batches.
         """

@@ -1,4 +1,4 @@
-"""Masked language modelling: predict the tokens that masking has hidden."""
+"""Masked language modelling: predict the masked tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,7 +111,7 @@ def scored_targets(masked: MaskedBatch) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class UnigramBaseline:
-    """The least a model must beat: predict every masked token from token frequencies alone."""
+    """The baseline: predict every masked token from token frequencies only."""
 
     probability_V: NDArray[np.float64]
 
@@ -126,7 +126,7 @@ class UnigramBaseline:
 
     @property
     def entropy(self) -> float:
-        """In nats: the loss on masked tokens that are distributed as the counted text is."""
+        """In nats: the loss if masked tokens are distributed like the counted text."""
         p = self.probability_V[self.probability_V > 0]
         return float(-(p * np.log(p)).sum())
 

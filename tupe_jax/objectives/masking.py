@@ -1,4 +1,4 @@
-"""Choosing and hiding tokens for masked-word prediction, on the device, as a function of a key."""
+"""Masking for masked language modelling: on the device, as a function of a random key."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ from tupe_jax.utils.errors import UserError
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Rows with hidden tokens, and what is to be predicted where.
+    """Masked sequences, and the positions and tokens to predict.
 
-    Every row has the same number of slots; a slot it does not need has weight 0 and position 0.
+    Every sequence has the same number of slots. Unused slots have weight 0 and position 0.
     """
 
     tokens_BxS: jax.Array
@@ -37,19 +37,19 @@ def mask_tokens(
     vocab_size: int,
     starts_word_V: jax.Array | None = None,
 ) -> MaskedBatch:
-    """Choose and hide tokens of each row; every token that can be chosen is equally likely.
+    """Choose and mask tokens of each sequence; all eligible tokens are equally likely.
 
-    `objective.mask_rule` sets which tokens can be chosen, and how many of these n are:
+    `objective.mask_rule` sets which tokens are eligible, and how many of these n are chosen:
 
     ordinary   all but special tokens; round(mask_rate * n)
     released   all but padding, [CLS] and [SEP] included; int(mask_rate * n + u), u in [0, 1)
 
     Most of them become [MASK], some a random ordinary token, the rest stay; all are scored. Words
-    and spans are hidden whole, except at most two in a row, of which a part is hidden to reach the
-    exact number. `starts_word_V`, needed for words only, marks the tokens that start one.
+    and spans are masked whole, except at most two per sequence, which are masked in part to reach
+    the exact number. `starts_word_V`, needed for words only, marks the tokens that start one.
 
-    A row's masks depend on the key, its number in the batch and its tokens, and on nothing else:
-    neither on the other rows nor on how the batch is sharded.
+    The masks of a sequence depend only on the key, its index in the batch and its tokens, not on
+    other sequences or on how the batch is sharded.
     """
     length = tokens_BxS.shape[1]
     counts = _Counts.of(objective, length)
@@ -57,7 +57,7 @@ def mask_tokens(
     if slots < 1:
         raise UserError(
             f"objective.mask_rate={objective.mask_rate} of {length} tokens is less than one; "
-            "raise the rate or make rows longer"
+            "raise it, or raise data.length"
         )
     tokens_BxS = tokens_BxS.astype(jnp.int32)
     choice_key, replacement_key = jax.random.split(key)
@@ -65,7 +65,7 @@ def mask_tokens(
     eligible_BxS = ~_is_any(tokens_BxS, never_chosen(objective, special))
     eligible_Bx1 = eligible_BxS.sum(1, keepdims=True)
     order_BxS = _drawing_order(choice_key, tokens_BxS, eligible_BxS, objective, starts_word_V)
-    # A third key beside the two that `_drawing_order` splits off.
+    # A third key, besides the two that `_drawing_order` splits off.
     count_key, window_key = jax.random.split(jax.random.fold_in(choice_key, 2))
     count_Bx1 = counts.draw(count_key, eligible_Bx1)
     if objective.mask_unit == "token":
@@ -93,14 +93,14 @@ def never_chosen(objective: ObjectiveConfig, special: SpecialTokens) -> tuple[in
 
 @dataclass(frozen=True)
 class _Counts:
-    """How many of n tokens are chosen, for every n up to the length of a row.
+    """How many of n eligible tokens are chosen, for every n up to the sequence length.
 
-    Tables made on the host: a float32 product on the device could round to another number.
+    The tables are computed on the host: a float32 product on the device could round differently.
     """
 
     whole_N: NDArray[np.int32]
     fraction_N: NDArray[np.float32]
-    """The probability of one more."""
+    """The probability that one more is chosen."""
 
     @classmethod
     def of(cls, objective: ObjectiveConfig, length: int) -> "_Counts":
@@ -127,16 +127,18 @@ def _window(
     eligible_Bx1: jax.Array,
     slots: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """`count` tokens in a row of their order, from `start`, and where in the sequence they are.
+    """Choose `count` consecutive tokens of the drawing order, from `start`.
 
-    The order of the eligible tokens is a ring, so that the window may pass its end. A window that
-    starts anywhere on the ring is what makes all tokens equally likely when groups differ in size:
-    the first tokens of the order would favour short groups, and the beginning of the group they
-    cut. Drawing numbers are returned for all `slots`; those beyond `count` are not used.
+    The order of the eligible tokens is a ring, so the window may wrap around. Because it starts
+    anywhere on the ring, all tokens are equally likely even if groups differ in size. Always taking
+    the first tokens of the order would favour short groups, and the start of the group that is cut.
+
+    Return the drawing numbers for all `slots`, of which those beyond `count` are not used, and a
+    mask of the chosen tokens.
     """
     sorted_BxS = jnp.sort(order_BxS, axis=1)
-    place_BxM = (start_Bx1 + jnp.arange(slots)) % jnp.maximum(eligible_Bx1, 1)
-    drawn_BxM = jnp.take_along_axis(sorted_BxS, place_BxM, axis=1)
+    index_BxM = (start_Bx1 + jnp.arange(slots)) % jnp.maximum(eligible_Bx1, 1)
+    drawn_BxM = jnp.take_along_axis(sorted_BxS, index_BxM, axis=1)
     # Compare with the two ends of the window: cheaper than scattering to the positions.
     end_Bx1 = (start_Bx1 + count_Bx1 - 1) % jnp.maximum(eligible_Bx1, 1)
     first_Bx1 = jnp.take_along_axis(sorted_BxS, start_Bx1, axis=1)
@@ -155,10 +157,11 @@ def _drawing_order(
     objective: ObjectiveConfig,
     starts_word_V: jax.Array | None,
 ) -> jax.Array:
-    """A number per token, different within a row: the tokens with the smallest are chosen.
+    """The drawing number of each token, unique within a sequence. Sorting by it gives the order.
 
-    From the highest bit down: can it not be chosen, the random number of its group (a token, a word
-    or a span), its position. So tokens that cannot be chosen come last, and a group stays together.
+    From the highest bit down: 1 if the token is not eligible, the random number of its group (a
+    token, a word or a span), its position. So tokens that are not eligible come last, and the
+    tokens of a group stay together.
     """
     noise_key, border_key = jax.random.split(key)
     length = tokens_BxS.shape[1]
@@ -170,7 +173,7 @@ def _drawing_order(
         case "word":
             if starts_word_V is None:
                 raise UserError(
-                    "objective.mask_unit='word' needs a vocabulary that marks where words start"
+                    "objective.mask_unit='word' needs a tokenizer that marks where words start"
                 )
             starts_BxS = jnp.take(starts_word_V, tokens_BxS, mode="fill", fill_value=False)
         case "span":  # lengths are geometric with the given mean
@@ -196,7 +199,7 @@ def _replacements(
     special: SpecialTokens,
     vocab_size: int,
 ) -> jax.Array:
-    """What each token would become if it were chosen."""
+    """The replacement of each token, used if the token is chosen."""
     kind_key, token_key = jax.random.split(key)
     random_BxS = jax.random.randint(token_key, tokens_BxS.shape, 0, vocab_size - len(special.ids))
     for special_id in special.ids:  # ascending: step over each one

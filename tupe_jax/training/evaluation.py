@@ -69,7 +69,7 @@ class Validation:
         return {f"{PREFIX}{name}": float(value) for name, value in measured.items()}
 
     def inputs(self) -> Iterator[Any]:
-        """What the objective makes of each validation batch, in host memory."""
+        """The `Inputs` of each validation batch, in host memory."""
         for number, examples in enumerate(self._batches):
             batch = {name: examples[name] for name in self._objective.features}
             yield jax.device_get(self._prepare(batch, jnp.int32(number)))

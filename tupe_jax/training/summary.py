@@ -1,4 +1,4 @@
-"""The summary of a finished run: metrics beside a baseline, a few filled masks, two plots."""
+"""The summary of a finished run: metrics next to a baseline, a few filled masks, two plots."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ from tupe_jax.training.loop import Run
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.utils.plotting import attention_by_position, loss_curve, position_matrices
 
-LOSS_PICTURE, POSITION_PICTURE = "loss.png", "positions.png"
+LOSS_PLOT, POSITION_PLOT = "loss.png", "positions.png"
 EXAMPLES = 5
 PROBING_WORDS = 16
 
@@ -44,17 +44,17 @@ def summarise(run: Run, workdir: Path) -> str:
     sample = run.dataset.sample_NxS.ravel()
     counts_V = np.bincount(sample, minlength=run.model.config.vocab_size)
     baseline = run.objective.baseline(counts_V, run.validation.inputs())
-    loss_curve(lines, baseline.get("loss"), workdir / LOSS_PICTURE)
+    loss_curve(lines, baseline.get("loss"), workdir / LOSS_PLOT)
     length = min(SHOWN_POSITIONS, run.dataset.validation["tokens"].shape[1])
     weights, title = position_only(run.model, length)
-    position_matrices(weights, workdir / POSITION_PICTURE, title=title)
+    position_matrices(weights, workdir / POSITION_PLOT, title=title)
     return "\n".join(
         [
             *_metrics(valid, baseline, run.objective.loss_unit),
             "",
             *(_filled(run) if run.model.config.masked_word_head else ()),
             "",
-            f"in {workdir}: {LOSS_PICTURE}, {POSITION_PICTURE}, {METRICS_FILE}, checkpoints/",
+            f"in {workdir}: {LOSS_PLOT}, {POSITION_PLOT}, {METRICS_FILE}, checkpoints/",
         ]
     )
 
@@ -62,7 +62,7 @@ def summarise(run: Run, workdir: Path) -> str:
 def _metrics(
     valid: Mapping[str, float], baseline: Mapping[str, float], loss_unit: str
 ) -> Iterator[str]:
-    """A line for each validation metric, beside that of token frequencies alone."""
+    """A line for each validation metric, with that of predicting from token frequencies."""
     for key, value in valid.items():
         if not key.startswith(PREFIX):
             continue
@@ -76,19 +76,19 @@ def _metrics(
 
 
 def _on_one_device(model: MaskedLM) -> MaskedLM:
-    """A copy on one device: the small programs that follow should not wait for other devices.
+    """A copy on one device, for the small programs of the summary.
 
-    On CPUs, where programs of several devices may run in another order, they could deadlock.
+    On several CPU devices their collectives could run in different orders and deadlock.
     """
     graph, state = nnx.split(model)
     return nnx.merge(graph, jax.device_put(jax.device_get(state), jax.local_devices()[0]))
 
 
 def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], str]:
-    """Attention weights that carry position alone, [H, S, S] or [L, H, S, S], and what they are.
+    """Position-only attention, [H, S, S] or [L, H, S, S], and a title for its plot.
 
-    The softmax of the bias, if there is one; else what the layers attend to when all words are the
-    same, averaged over some words.
+    The softmax of the position bias, if there is one. Otherwise the attention of each layer among
+    identical tokens, averaged over several tokens.
     """
     bias = bias_LxHxSxS(model.encoder, length)
     if bias is not None:

@@ -23,11 +23,11 @@ class TrainState:
     """The trained module and its optimizer after `step` batches."""
 
     step: jax.Array
-    """int32: batches consumed so far, whether or not they led to an update."""
+    """int32: batches consumed, whether or not they led to an update."""
     params: Params
     opt_state: optax.OptState
     ema: Params | None
-    """An average of the weights, if `train.ema_decay` asks for it."""
+    """An average of the weights, if `train.ema_decay` is set."""
     skipped: jax.Array
     """int32: batches without an update because loss or gradient was not finite."""
     skipped_in_a_row: jax.Array
@@ -60,7 +60,7 @@ class StatePlan:
 
     @property
     def abstract_sharded(self) -> TrainState:
-        """Shapes and shardings together, as a restore wants them."""
+        """Shapes with shardings, as a restore needs them."""
 
         def both(shape: jax.ShapeDtypeStruct, sharding: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
@@ -70,9 +70,9 @@ class StatePlan:
 
 
 def plan_state(config: Config, mesh: AnyMesh) -> StatePlan:
-    """Lay out the state of a config; what the learning rate will be does not matter to it.
+    """Lay out the state of a config, which does not depend on the learning rate.
 
-    A mesh without devices is enough for shapes and shardings, which do not depend on them.
+    An abstract mesh is enough: shapes and shardings do not depend on the devices.
     """
     optimizer = make_optimizer(config.optimizer, optax.constant_schedule(0.0))
     objective = make_objective(config)
@@ -102,6 +102,6 @@ _NUMBER_OF_STREAM: Mapping[Stream, int] = {
 
 
 def random_key(seed: Any, stream: Stream, step: Any) -> jax.Array:
-    """Randomness is a function of (seed, stream, step), so that nothing random needs saving."""
+    """Randomness is a function of (seed, stream, step), so checkpoints hold no random state."""
     key = jax.random.fold_in(jax.random.key(seed), _NUMBER_OF_STREAM[stream])
     return jax.random.fold_in(key, step)

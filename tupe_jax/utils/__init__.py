@@ -1,1 +1,1 @@
-"""Helpers without a subject of their own."""
+"""Helpers that any other folder may use."""

@@ -67,7 +67,7 @@ def position_matrices(
 
     `weights` is [H, S, S], or [L, H, S, S] if the layers differ; see `attention_by_position`. The
     colour is the weight relative to even attention, 1/S, on a scale of powers of two that all
-    panels share: a head that looks everywhere is as easy to read as one that looks at one word.
+    panels share, so that uniform and concentrated attention are equally easy to read.
     """
     weights = np.asarray(weights, np.float64)
     by_layer = weights.ndim == 4
@@ -138,7 +138,7 @@ def smoothed(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
     half = max(1, len(values_N) // 80)
     sums = np.concatenate([[0.0], np.cumsum(values_N)])
     place = np.arange(len(values_N))
-    # As far to one side as to the other: else the ends of a falling curve are bent.
+    # Symmetric windows: otherwise the ends of a falling curve would be bent.
     reach = np.minimum(half, np.minimum(place, len(values_N) - 1 - place))
     means: NDArray[np.float64] = (sums[place + reach + 1] - sums[place - reach]) / (2 * reach + 1)
     return means

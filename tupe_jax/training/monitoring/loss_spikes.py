@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A spike is both far outside the noise and large in itself: late in training the noise is so small
-# that mere wiggles are many deviations, and early it is so large that a fifth more is nothing.
+# A spike must be both: many deviations and a large fraction above the median. Late in training the
+# noise is so small that ordinary fluctuations are many deviations. Early it is so large that a
+# fifth more is ordinary.
 DEVIATIONS = 8.0
 SHARE_ABOVE = 0.2
-# Fewer losses than this say nothing about what is usual.
+# With fewer recent losses, nothing is a spike.
 FEWEST = 20
 
 
 @dataclass(frozen=True)
 class Spike:
-    """A loss, and what was usual before it."""
+    """A loss, and the median of the losses before it."""
 
     loss: float
     usual: float
@@ -27,16 +28,16 @@ class Spike:
 
 
 def spike(loss: float, recent: Sequence[float]) -> Spike | None:
-    """Judge a loss by the median of the recent ones and their median distance from it.
+    """Compare a loss with the median of the recent ones and their median deviation from it.
 
-    Medians, because a few spikes among the recent losses must not make the next one look usual.
-    While the loss falls fast, at the start of a run, the recent ones lie far apart and above it:
-    nothing is a spike then.
+    Medians, because a few spikes among the recent losses must not hide the next one. While the
+    loss falls fast, at the start of a run, recent losses differ much and are higher: then nothing
+    is a spike.
     """
     if len(recent) < FEWEST:
         return None
     usual = float(np.median(recent))
-    # For normal noise 1.4826 times the median distance is the standard deviation.
+    # For normal noise the standard deviation is 1.4826 times the median deviation.
     deviation = 1.4826 * float(np.median(np.abs(np.asarray(recent) - usual)))
     above = loss - usual
     is_spike = above >= DEVIATIONS * deviation and above > SHARE_ABOVE * abs(usual)
@@ -44,10 +45,10 @@ def spike(loss: float, recent: Sequence[float]) -> Spike | None:
 
 
 class SpikeDetector:
-    """Watches the losses of a run and tells of each spike once, at its first loss.
+    """Detects spikes in the losses of a run. Reports each spike once, at its first loss.
 
-    The losses of a spike count as recent, too: if the loss stays high, that is the new usual after
-    half a window, and a rise from there is a spike again.
+    The losses of a spike count as recent, too: if the loss stays high for half a window, that
+    becomes the median, and a further rise is a new spike.
     """
 
     def __init__(self, window: int = 100) -> None:
@@ -55,7 +56,7 @@ class SpikeDetector:
         self._within = False
 
     def observe(self, loss: float) -> Spike | None:
-        """Take the next loss. One that is not finite is a matter of its own, and not remembered."""
+        """Take the next loss. A loss that is not finite is ignored: the step skips its update."""
         if not math.isfinite(loss):
             return None
         found = spike(loss, self._recent)

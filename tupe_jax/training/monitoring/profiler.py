@@ -9,7 +9,7 @@ PROFILED_STEPS = 5
 
 
 class Profile:
-    """Traces the steps from `at` on; 0 is off. A run that ends meanwhile ends the trace, too."""
+    """Traces the steps from `at` on; 0 is off. The end of the run also ends the trace."""
 
     def __init__(self, at: int, folder: Path) -> None:
         self._at = at
@@ -17,7 +17,7 @@ class Profile:
         self._tracing = False
 
     def before(self, step: int) -> None:
-        """Called before each step with the number of steps made so far."""
+        """Call before each step with the number of completed steps."""
         if self._at and step == self._at:
             jax.profiler.start_trace(str(self._folder))
             self._tracing = True

@@ -80,7 +80,7 @@ class Progress:
 
 
 def time_text(seconds: float) -> str:
-    """3:07, 2:15:00, or 3 d 04 h: as exact as it is useful."""
+    """A duration such as 3:07, 2:15:00 or 3 d 04 h."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 48:

@@ -1,4 +1,4 @@
-"""How fast the run is: tokens per second, and the shares of hardware and time put to use."""
+"""The speed of a run: tokens per second, MFU and goodput."""
 
 import time
 from collections import defaultdict
@@ -13,12 +13,12 @@ Pause = Literal["compile", "evaluation", "saving", "data"]
 
 
 class Speedometer:
-    """Measures steps by the wall clock: what is not a pause is training.
+    """Measures training time as wall-clock time minus pauses.
 
-    JAX hands out work and goes on, so the time of a step cannot be taken around its call. The time
-    spent elsewhere can, because all of that blocks: compiling, evaluation, waiting for a save or
-    for a batch. The device may still be busy with the last step while the host waits for data, so
-    the goodput is, if anything, too low.
+    JAX dispatches work asynchronously, so a step cannot be timed around its call. Pauses can,
+    because they block: compilation, evaluation, waiting for a save or for a batch. While the host
+    waits for data, the device may still be busy with the last step, so goodput may be
+    underestimated.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Speedometer:
 
     @contextmanager
     def pause(self, activity: Pause) -> Iterator[None]:
-        """Wrap what is not a training step."""
+        """Count the time inside as a pause."""
         began = self._clock()
         try:
             yield
@@ -54,12 +54,12 @@ class Speedometer:
         self._interval = (step, self._clock(), self._stopped())
 
     def measure(self, step: int) -> dict[str, float]:
-        """The metrics of the steps since the interval began; the next one begins here.
+        """The metrics of the steps since the last call; the next interval starts here.
 
-        tokens_per_second   while the run was training: waiting for data counts, other pauses do not
-        mfu                 model FLOP/s of that over the devices' peak, where the peak is known
-        goodput             share of the time since training began, in this process, that was spent
-                            in steps; neither its start nor what a killed one had lost is in it
+        tokens_per_second   in training time: includes waiting for data, but no other pause
+        mfu                 model FLOP/s over the peak of the devices, where the peak is known
+        goodput             fraction of the time since training began in this process that was spent
+                            in steps; excludes start-up and steps lost by killed processes
         """
         began_step, began, stopped_before = self._interval
         self.start_interval(step)
@@ -74,7 +74,7 @@ class Speedometer:
         return max(0.0, 1 - sum(self.pauses().values()))
 
     def pauses(self) -> dict[Pause, float]:
-        """The share of the time since the start that each kind of pause took."""
+        """The fraction of the time since the start that each kind of pause took."""
         elapsed = max(self._clock() - self._start, 1e-9)
         return {activity: seconds / elapsed for activity, seconds in self._paused.items()}
 

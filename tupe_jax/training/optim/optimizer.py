@@ -1,4 +1,4 @@
-"""The optimizers: the released code's Adam, and AdamW, LAMB and Muon as they are usually meant."""
+"""The optimizers: the Adam of the released code, and standard AdamW, LAMB and Muon."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -105,7 +105,7 @@ def scale_by_released_adam(beta1: float, beta2: float, eps: float) -> optax.Grad
 
 
 def _one_minus_power(beta: float, count: jax.Array) -> jax.Array:
-    """1 - beta^count, without the loss of digits that float32 has where beta is near 1."""
+    """1 - beta^count, without the loss of precision in float32 for beta near 1."""
     return -jnp.expm1(count * jnp.log1p(beta - 1))
 
 
@@ -113,7 +113,7 @@ def _one_minus_power(beta: float, count: jax.Array) -> jax.Array:
 
 
 def decay_mask(params: Params) -> Any:
-    """True for the parameters that usual weight decay falls on."""
+    """True for the parameters that are usually decayed."""
     return map_params(is_decayed, params)
 
 

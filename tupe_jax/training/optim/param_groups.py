@@ -1,7 +1,7 @@
-"""What an optimizer must know of a parameter: is it a matrix, and which of its axes make one.
+"""Parameter groups of the optimizers: which parameters are matrices, and along which axes.
 
-Parameters are told apart by their names and the names of their axes, not by their number of axes:
-the layers are stacked, and the bias of a projection to heads has as many axes as a matrix.
+This follows from the names of a parameter and of its axes, not from its number of axes: layers are
+stacked, and the bias of a projection to heads has as many axes as a matrix.
 """
 
 from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from tupe_jax.utils.errors import UserError
 def scheduled_learning_rate(
     config: OptimizerConfig, *, total_steps: int, batch_size: int, sequences_per_epoch: int | None
 ) -> optax.Schedule:
-    """`learning_rate` with the config's durations, however they are written."""
+    """`learning_rate` with the durations of the config, converted to steps."""
 
     def steps(name: str) -> int:
         return in_steps(
@@ -37,18 +37,18 @@ def scheduled_learning_rate(
 def learning_rate(
     config: OptimizerConfig, *, total_steps: int, warmup_steps: int, decay_steps: int
 ) -> optax.Schedule:
-    """The learning rate as a function of the updates made before.
+    """The learning rate as a function of the number of earlier updates.
 
-    It rises in equal parts, peak / warmup_steps at the first update and the peak at the last one
-    of the warm-up, and then follows `config.schedule`:
+    Warm-up is linear: peak / warmup_steps at the first update, the peak at update `warmup_steps`.
+    Then `config.schedule` decides:
 
-    linear, cosine   down to final_fraction * peak, reached by the last update
-    wsd              stays, and falls linearly to that value in the last `decay_steps`
-    constant         stays
+    linear, cosine   falls to final_fraction * peak, reached at the last update
+    wsd              stays at the peak, then falls linearly to that value in `decay_steps`
+    constant         stays at the peak
 
-    A warm-up that is longer than the run lasts to its end. Where rise and fall overlap, the
-    smaller value counts. With `config.warmup_from_zero` everything comes one update later: 0 at
-    the first, the peak right after the warm-up, and the last update is one short of the end.
+    Where warm-up and decay overlap, the smaller value counts. A warm-up that is longer than the run
+    is cut off by its end. With `config.warmup_from_zero` the schedule is one update late: 0 at the
+    first update, the peak right after the warm-up, and the final value is not quite reached.
     """
     decay_steps = decay_steps if config.schedule == "wsd" else total_steps - warmup_steps
     decay_start = total_steps - decay_steps
@@ -71,7 +71,7 @@ _FALLS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "wsd": lambda progress: 1 - progress,
     "constant": jnp.ones_like,
 }
-"""From 1 to 0 while the decay goes on, or not at all."""
+"""The decay from 1 to 0, as a function of its progress."""
 
 _PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(%|epochs?|examples?|steps?)?")
 
