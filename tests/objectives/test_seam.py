@@ -101,6 +101,9 @@ class PairObjective:
     def training_flops_per_token(self):
         return 2 * self.masked_lm.training_flops_per_token()
 
+    def recomputed_flops_per_token(self, *, by_kernel):
+        return 2 * self.masked_lm.recomputed_flops_per_token(by_kernel=by_kernel)
+
     def baseline(self, counts_V, inputs):
         marked = np.concatenate([some["is_marked"] for some in inputs])
         return {"marked_accuracy": float(max(marked.mean(), 1 - marked.mean()))}

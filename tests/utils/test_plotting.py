@@ -29,7 +29,7 @@ def run_of(steps):
 
 def test_loss_curve_shows_training_and_validation(tmp_path):
     path = tmp_path / "loss.png"
-    loss_curve(run_of(300), 6.0, path)
+    loss_curve(run_of(300), path, unit="nats per token", baseline=6.0)
     assert pixels_of(path, BLUE) > 100
     assert pixels_of(path, ORANGE) > 10
     assert [file.name for file in tmp_path.iterdir()] == ["loss.png"]
@@ -40,7 +40,7 @@ def test_loss_curve_shows_training_and_validation(tmp_path):
     [[], [{"step": 1, "loss": 3.0}], [{"step": 1, "loss": None}, {"step": 2, "valid_loss": 1.0}]],
 )
 def test_loss_curve_of_a_run_that_has_just_begun(metrics, tmp_path):
-    loss_curve(metrics, None, tmp_path / "loss.png")
+    loss_curve(metrics, tmp_path / "loss.png", unit="nats per token", baseline=None)
     assert imread(tmp_path / "loss.png").ndim == 3
 
 

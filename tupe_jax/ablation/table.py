@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tupe_jax.ablation.convergence import SpeedUp, first_crossing
 from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.work_plan import best_rate
+from tupe_jax.utils.text import markdown_table
 
 NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
 PERCENTAGES = {"accuracy", "f1"}
@@ -81,24 +82,22 @@ def markdown(results: StudyResults) -> str:
     steps = results.to_first
     header = ["variant", "parameters", "learning rate", "seeds", *(c.title for c in columns)]
     header += [f"steps to {results.first}'s final loss"] if steps else []
-    lines = [_line(header), "|---|" + "---:|" * (len(header) - 1)]
+    rows = [header]
     for variant in results.config.variants:
         records = list(results.runs[variant.name].values())
         planned = len(results.config.seeds)
         mark = UNFINISHED if len(records) < planned else ""
-        lines.append(
-            _line(
-                [
-                    variant.name,
-                    f"{records[0].parameters:,}" if records else NOTHING,
-                    f"{records[0].learning_rate:g}" if records else NOTHING,
-                    f"{len(records)}{mark}",
-                    *(_cell(column, records) for column in columns),
-                    *([_steps(steps.get(variant.name))] if steps else []),
-                ]
-            )
+        rows.append(
+            [
+                variant.name,
+                f"{records[0].parameters:,}" if records else NOTHING,
+                f"{records[0].learning_rate:g}" if records else NOTHING,
+                f"{len(records)}{mark}",
+                *(_cell(column, records) for column in columns),
+                *([_steps(steps.get(variant.name))] if steps else []),
+            ]
         )
-    return "\n".join([*lines, "", *_notes(results, steps)])
+    return "\n".join([*markdown_table(rows), "", *_notes(results, steps)])
 
 
 def _steps(result: SpeedUp | None) -> str:
@@ -174,8 +173,7 @@ def _tuning_table(results: StudyResults) -> Iterator[str]:
     rates = sorted(config.learning_rates)
     yield f"Final validation loss of seed {config.seeds[0]} by learning rate:"
     yield ""
-    yield _line(["variant", *(f"{rate:g}" for rate in rates)])
-    yield "|---|" + "---:|" * len(rates)
+    rows = [["variant", *(f"{rate:g}" for rate in rates)]]
     at_the_edge = []
     for name, records in results.tuning.items():
         losses = {rate: record.final_loss for rate, record in records.items()}
@@ -187,9 +185,10 @@ def _tuning_table(results: StudyResults) -> Iterator[str]:
             f"**{cell}**" if rate == chosen else cell
             for rate, cell in zip(rates, cells, strict=True)
         )
-        yield _line([name, *marked])
+        rows.append([name, *marked])
         if chosen in (rates[0], rates[-1]):
             at_the_edge.append(f"{name} ({chosen:g})")
+    yield from markdown_table(rows)
     if at_the_edge:
         yield ""
         yield f"Best learning rate at the edge of the grid: {', '.join(at_the_edge)}."
@@ -243,7 +242,3 @@ def _steps_of(
 def _runs(results: StudyResults) -> Iterator[RunRecord]:
     for records in results.runs.values():
         yield from records.values()
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -21,7 +21,7 @@ from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.model.attention_backend import Choice, attention_choice
-from tupe_jax.model.flops import recomputed_flops_per_token
+from tupe_jax.objectives.base import Objective
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.train_state import plan_state
 from tupe_jax.training.train_step import (
@@ -101,15 +101,17 @@ class CompileResult:
 
     @property
     def flops_per_step(self) -> float:
-        """The model's FLOPs, counted from its shapes."""
-        return self.tokens_per_step * make_objective(self.config).training_flops_per_token()
+        """The model FLOPs, counted from the shapes."""
+        return self.tokens_per_step * self.objective.training_flops_per_token()
+
+    @property
+    def objective(self) -> Objective:
+        return make_objective(self.config)
 
     def estimate(self, peak_share: float) -> Estimate:
         """The time that a step would take."""
-        again = recomputed_flops_per_token(
-            self.config.model,
-            self.config.data.length,
-            by_kernel=self.attention.implementation == "pallas",
+        again = self.objective.recomputed_flops_per_token(
+            by_kernel=self.attention.implementation == "pallas"
         )
         return estimate(
             self.target.chip,

@@ -1,7 +1,7 @@
 """The shardings of a training state on a mesh, and the bytes on each device."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import check_batch, is_variable, mesh_shape
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES, MESH_AXES
 from tupe_jax.training.train_state import StatePlan, plan_state
+from tupe_jax.utils.text import aligned_table
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def as_text(shardings: Shardings) -> str:
     ]
     totals = [(name, "", "", "", *_mebibytes(size)) for name, size in shardings.totals.items()]
     mesh = " x ".join(f"{axis} {size}" for axis, size in shardings.mesh.items())
-    lines = _aligned([header, *rows, *totals], right=(4, 5))
+    lines = aligned_table([header, *rows, *totals], right=(4, 5))
     return "\n".join(
         [
             f"{shardings.devices} devices: {mesh}; {shardings.batch_size} sequences per "
@@ -155,16 +156,3 @@ def as_json(shardings: Shardings) -> dict[str, Any]:
 
 def _mebibytes(size: Bytes) -> tuple[str, str]:
     return f"{size.total / 2**20:,.3f}", f"{size.per_device / 2**20:,.3f}"
-
-
-def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        cells = (
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
-
-    return [line(row) for row in rows]

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.text import aligned_table
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -113,10 +114,7 @@ def as_diff(
     ]
     if not table:
         return f"{label} and {other_label} have the same settings"
-    rows = [("", label, other_label), *table]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(lines)
+    return "\n".join(aligned_table([("", label, other_label), *table]))
 
 
 def _literal(value: Any) -> str:

@@ -24,6 +24,7 @@ from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, HeadMetadata,
 from tupe_jax.model.positions import longest_input
 from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.text import markdown_table
 
 FORMS = ("", ":modern", ":tiny")
 
@@ -138,9 +139,8 @@ def _head(name: str, head: HeadMetadata) -> Iterator[str]:
 
 
 def _table(values: Mapping[str, Any]) -> str:
-    # An unescaped bar would end the cell.
-    cells = [(key, str(value).replace("|", "\\|")) for key, value in values.items()]
-    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in cells)])
+    rows = [("", ""), *((key, str(value)) for key, value in values.items())]
+    return "\n".join(markdown_table(rows, right=False))
 
 
 def pretraining_command(saved: Mapping[str, Any]) -> str | None:

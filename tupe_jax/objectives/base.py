@@ -75,6 +75,12 @@ class Objective(Protocol):
     def training_flops_per_token(self) -> float:
         """Return the model FLOPs of a training step, per token of the batch."""
 
+    def recomputed_flops_per_token(self, *, by_kernel: bool) -> float:
+        """Return the FLOPs that the backward pass recomputes under `model.remat`.
+
+        They are not model FLOPs, but take time. `by_kernel`: attention is a fused kernel.
+        """
+
     def baseline(self, counts_V: NDArray[np.int64], inputs: Iterable[Any]) -> Mapping[str, float]:
         """Return the metrics of predicting from token counts only, by name, where that is defined.
 

@@ -11,7 +11,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Config
-from tupe_jax.model.flops import training_flops_per_token
+from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.base import Features, Term
 from tupe_jax.objectives.masking import MaskedBatch, mask_tokens, never_chosen
@@ -67,6 +67,11 @@ class MaskedLMObjective:
             config.data.length,
             scored_share=config.objective.mask_rate,
             rows=config.train.batch_size // config.train.accumulate,
+        )
+
+    def recomputed_flops_per_token(self, *, by_kernel: bool) -> float:
+        return recomputed_flops_per_token(
+            self.config.model, self.config.data.length, by_kernel=by_kernel
         )
 
     def baseline(

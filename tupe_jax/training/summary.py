@@ -44,7 +44,12 @@ def summarise(run: Run, workdir: Path) -> str:
     sample = run.dataset.sample_NxS.ravel()
     counts_V = np.bincount(sample, minlength=run.model.config.vocab_size)
     baseline = run.objective.baseline(counts_V, run.validation.inputs())
-    loss_curve(lines, baseline.get("loss"), workdir / LOSS_PLOT)
+    loss_curve(
+        lines,
+        workdir / LOSS_PLOT,
+        unit=run.objective.loss_unit,
+        baseline=baseline.get("loss"),
+    )
     length = min(SHOWN_POSITIONS, run.dataset.validation["tokens"].shape[1])
     weights, title = position_only(run.model, length)
     position_matrices(weights, workdir / POSITION_PLOT, title=title)

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"
 
 
-def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, path: Path) -> None:
-    """Training and validation loss by step, with the loss of a unigram baseline."""
+def loss_curve(
+    metrics: Sequence[dict[str, Any]], path: Path, *, unit: str, baseline: float | None
+) -> None:
+    """Training and validation loss by step, and the loss of predicting from frequencies."""
     step_N, loss_N = _series(metrics, "loss")
     valid_step_M, valid_loss_M = _series(metrics, "valid_loss")
     figure = new_figure(7.5, 4.5)
@@ -40,16 +42,16 @@ def loss_curve(metrics: Sequence[dict[str, Any]], unigram_loss: float | None, pa
             linewidth=1,
             label=f"validation, {valid_loss_M[-1]:.2f} at the end",
         )
-    if unigram_loss is not None:
+    if baseline is not None:
         axes.axhline(
-            unigram_loss,
+            baseline,
             color=GREY,
             linestyle="--",
             linewidth=1.2,
-            label=f"token frequencies only, {unigram_loss:.2f}",
+            label=f"token frequencies only, {baseline:.2f}",
         )
     axes.set_xlabel("step")
-    axes.set_ylabel("loss per masked token (nats)")
+    axes.set_ylabel(f"loss, {unit}")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     axes.margins(x=0.01)
     axes.grid(axis="y", color="#e5e5e5", linewidth=0.8)

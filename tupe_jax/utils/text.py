@@ -1,4 +1,6 @@
-"""Numbers as text."""
+"""Text for people: short numbers, and tables in Markdown and for a terminal."""
+
+from collections.abc import Collection, Sequence
 
 
 def quantity(number: float) -> str:
@@ -7,3 +9,28 @@ def quantity(number: float) -> str:
         if number >= 0.9995 * unit:
             return f"{number / unit:#.3g}{prefix}".replace(". ", " ")
     return f"{number:.0f}"
+
+
+def markdown_table(rows: Sequence[Sequence[str]], *, right: bool = True) -> list[str]:
+    """The lines of a table; the first row is its header.
+
+    With `right`, all columns but the first are aligned to the right, for numbers.
+    """
+    # An unescaped bar would end the cell.
+    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+    others = "---:|" if right else "---|"
+    return [lines[0], "|---|" + others * (len(rows[0]) - 1), *lines[1:]]
+
+
+def aligned_table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """The lines of a table with columns of equal width; `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "  ".join(cells).rstrip()
+
+    return [line(row) for row in rows]

@@ -23,6 +23,7 @@ from tupe_jax.ablation.report.training import convergence, losses
 from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.table import markdown
 from tupe_jax.ablation.work_plan import Unit
+from tupe_jax.utils.text import quantity
 
 _MOST_LISTED = 12
 
@@ -52,7 +53,7 @@ def _summary(config: AblationConfig) -> str:
     tasks = config.downstream.tasks
     then = f", then fine-tuned on {_listed(tasks)}" if tasks else ", not fine-tuned"
     return (
-        f"Each pre-trained for {train.steps:,} steps, {_short_number(tokens)} tokens, on "
+        f"Each pre-trained for {train.steps:,} steps, {quantity(tokens)} tokens, on "
         f"{data.task}{then}."
     )
 
@@ -166,10 +167,3 @@ def _variants(config: AblationConfig) -> Html:
 
 def _listed(values: Sequence[object]) -> str:
     return ", ".join(map(str, values))
-
-
-def _short_number(count: int) -> str:
-    for size, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.3g} {name}"
-    return str(count)

@@ -10,6 +10,7 @@ from tupe_jax.finetune.glue.aggregation import Moment, RateScore, TaskSummary, s
 from tupe_jax.finetune.glue.paper_results import COLA, PAPER_COLUMNS, PAPER_ROWS, GlueColumn
 from tupe_jax.finetune.results import TrialResult
 from tupe_jax.finetune.tasks import metrics_of
+from tupe_jax.utils.text import markdown_table
 
 AVERAGES: Mapping[str, Sequence[GlueColumn]] = {
     "Avg": PAPER_COLUMNS,
@@ -115,11 +116,11 @@ def markdown(report: GlueReport) -> str:
 
     def line(
         model: str, steps: str, text: Callable[[GlueColumn], str], average: Callable[[str], str]
-    ) -> str:
+    ) -> list[str]:
         cells = [model, steps, *_by_task(paper, text), *map(average, averages)]
-        return f"| {' | '.join([*cells, *_by_task(others, text)])} |"
+        return [*cells, *_by_task(others, text)]
 
-    def numbers(row: GlueRow, unfinished: Sequence[str] = ()) -> str:
+    def numbers(row: GlueRow, unfinished: Sequence[str] = ()) -> list[str]:
         def mark(*columns: GlueColumn) -> str:
             some = any(column in row.numbers and column.task in unfinished for column in columns)
             return UNFINISHED if some else ""
@@ -131,28 +132,22 @@ def markdown(report: GlueReport) -> str:
             lambda title: f"{_average_text(row.average(title))}{mark(*AVERAGES[title])}",
         )
 
-    def of_best_rate(what: str, text: Callable[[RateScore], str]) -> str:
+    def of_best_rate(what: str, text: Callable[[RateScore], str]) -> list[str]:
         def cell(column: GlueColumn) -> str:
             score = report.reported(column)
             return NOTHING if score is None else text(score)
 
         return line(what, "", cell, lambda title: "")
 
-    header = line("model", "steps", _short_title, str)
-    columns = header.count(" | ") + 1
-    return "\n".join(
-        [
-            header,
-            "|---|" + "---:|" * (columns - 1),
-            *(numbers(row) for row in PUBLISHED_ROWS if paper),
-            numbers(report.best_row, report.unfinished),
-            of_best_rate("its seeds, lowest to highest", _spread_text),
-            of_best_rate("its learning rate", lambda score: f"{score.learning_rate:g}"),
-            numbers(report.last_row, report.unfinished),
-            "",
-            *_notes(report),
-        ]
-    )
+    table = [
+        line("model", "steps", _short_title, str),
+        *(numbers(row) for row in PUBLISHED_ROWS if paper),
+        numbers(report.best_row, report.unfinished),
+        of_best_rate("its seeds, lowest to highest", _spread_text),
+        of_best_rate("its learning rate", lambda score: f"{score.learning_rate:g}"),
+        numbers(report.last_row, report.unfinished),
+    ]
+    return "\n".join([*markdown_table(table), "", *_notes(report)])
 
 
 def csv_table(report: GlueReport) -> str:
