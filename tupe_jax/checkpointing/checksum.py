@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tupe_jax.distributed.cpu_sync import block_on_cpu
+from tupe_jax.distributed.mesh import block_on_cpu
 
 GOLDEN_RATIO = 0x9E3779B9
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from tupe_jax.distributed.sharding_rules import LOGICAL_AXES, MESH_AXES, partiti
 from tupe_jax.utils.errors import UserError
 
 AnyMesh = Mesh | AbstractMesh
+T = TypeVar("T")
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
@@ -137,3 +138,15 @@ def _check_divisible(mesh: AnyMesh, abstract: Any) -> None:
 
 def is_variable(leaf: Any) -> bool:
     return isinstance(leaf, nnx.Variable)
+
+
+def block_on_cpu(result: T) -> T:
+    """Return `result`; on several CPU devices, block until it is computed.
+
+    Accelerators run programs in the order in which they were launched. XLA's CPU client with
+    several devices does not: two programs with collectives can each hold threads that the other
+    needs, and deadlock.
+    """
+    if jax.device_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(result)
+    return result

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tupe_jax.distributed.cpu_sync import block_on_cpu
+from tupe_jax.distributed.mesh import block_on_cpu
 
 STOPPED_EXIT_CODE = 75
 """The run stopped on request; the same command resumes it (sysexits' EX_TEMPFAIL)."""

@@ -13,8 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from tupe_jax.config.schema import Config
-from tupe_jax.distributed.cpu_sync import block_on_cpu
-from tupe_jax.distributed.mesh import batch_sharding
+from tupe_jax.distributed.mesh import batch_sharding, block_on_cpu
 from tupe_jax.objectives.base import Features, Objective, Term, metrics
 from tupe_jax.training.dataset import HostFeatures, global_batch
 from tupe_jax.training.train_state import Params, random_key

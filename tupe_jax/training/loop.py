@@ -19,8 +19,7 @@ from flax import nnx
 from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
 from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
-from tupe_jax.distributed.cpu_sync import block_on_cpu
-from tupe_jax.distributed.mesh import batch_sharding, make_mesh
+from tupe_jax.distributed.mesh import batch_sharding, block_on_cpu, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.heads import MaskedLM
