@@ -146,7 +146,7 @@ class AblationConfig:
         _require_some([variant.name for variant in self.variants], "config.variants")
         _require_some(self.seeds, "config.seeds")
         _require_some(self.learning_rates, "config.learning_rates")
-        if self.tuning_seed < -1 or self.tuning_seed in self.seeds:
+        if self.tuning_seed < -1 or (self.tunes_held_out and self.tuning_seed in self.seeds):
             raise UserError(
                 f"config.tuning_seed={self.tuning_seed} must be a seed that is not among "
                 f"config.seeds={','.join(map(str, self.seeds))}, or -1 for the first of these"
