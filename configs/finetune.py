@@ -40,6 +40,7 @@ def get_config(form: str = "paper") -> ConfigDict:
     config.optimizer.eps = 1e-6
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip_norm = 1.0
+    config.optimizer.position_learning_rate_factor = 1.0
 
     if one_of(form, ("paper", "quick"), "form") == "quick":
         config.length = 128

@@ -90,6 +90,7 @@ def get_config() -> ConfigDict:
     config.optimizer.eps = 1e-6
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip_norm = 1.0  # of the global gradient
+    config.optimizer.position_learning_rate_factor = 1.0  # of positional parameters
 
     # How long, and in which batches.
     config.train = ConfigDict()

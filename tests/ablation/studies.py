@@ -61,5 +61,6 @@ def record_of(config, key, *, loss=3.0, is_tuning=False, **changes):
         "data": "the same",
         "parameters": 1000,
         "validation": ((2, loss + 1), (4, loss)),
+        "bias_sizes": {"absolute": ((2, (0.5, None)), (4, (0.75, 1.5)))},
     }
     return RunRecord(**{**settings, **({} if is_tuning else measured), **changes})

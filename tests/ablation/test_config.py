@@ -88,6 +88,8 @@ def test_a_study_may_do_without_fine_tuning():
         ),
         (lambda: Variant("a", "bert_a", {"objective.name": "masked_lm"}), "sets objective.name"),
         (lambda: small_study(seeds=()), "config.seeds is empty"),
+        (lambda: small_study(tuning_seed=1), "config.tuning_seed=1 .*config.seeds=0,1"),
+        (lambda: small_study(tuning_seed=-2), "config.tuning_seed=-2 "),
         (lambda: small_study(seeds=(0, -1)), "config.seed=-1 must be between"),
         (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate 2.0 must be between"),
         (lambda: small_study(learning_rates=(1e-3, 1e-3)), "learning_rates=0.001,0.001 "),

@@ -1,5 +1,6 @@
 """Executing a study: no run is repeated, and foreign records are named."""
 
+import json
 import math
 import threading
 import time
@@ -80,6 +81,31 @@ def test_the_rate_with_the_best_final_loss_is_used_for_all_seeds(tmp_path):
     assert not found.missing
     assert found.tuning["tupe_a"][1e-3].final_loss == 3.0
     assert [record.learning_rate for record in found.runs["tupe_a"].values()] == [1e-2, 1e-2]
+
+
+def test_a_held_out_seed_chooses_the_rate_and_is_not_reported(tmp_path):
+    lab = Lab(small_study(tuning_seed=7), tmp_path)
+    assert lab.run()
+    assert {(key.seed, is_tuning) for key, is_tuning in lab.done} == {
+        (7, True),
+        (0, False),
+        (1, False),
+    }
+    found = StudyRecords(lab.config, tmp_path).collect()
+    assert {record.seed for runs in found.tuning.values() for record in runs.values()} == {7}
+    assert list(found.runs["tupe_a"]) == [0, 1]
+    assert {record.learning_rate for record in found.runs["tupe_a"].values()} == {1e-2}
+    assert "of seed 7 (not reported above)" in lab.table()
+
+
+def test_a_study_may_be_tuned_on_a_held_out_seed_later(tmp_path):
+    assert Lab(small_study(), tmp_path).run()
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["tuning_seed"]  # as in the work directory of an earlier version
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    lab = Lab(small_study(tuning_seed=7), tmp_path)
+    assert lab.run()
+    assert {key.seed for key, is_tuning in lab.done if is_tuning} == {7}
 
 
 def test_a_single_rate_needs_no_tuning(tmp_path):

@@ -63,7 +63,8 @@ def test_a_study_has_its_variants_and_its_pre_training(run, name):
     assert len(variants) == len(load_config(name).variants)
     assert lines.index("") == len(variants)
     assert "pretrain.train.steps = 900" in lines
-    assert 'downstream.tasks = ("builtin_cola", "builtin_nli")' in lines
+    tasks = "()" if name == "ablations/gain" else '("builtin_cola", "builtin_nli")'
+    assert f"downstream.tasks = {tasks}" in lines
 
 
 def test_only_what_differs_is_shown_with_both_values(run):

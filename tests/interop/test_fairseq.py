@@ -153,6 +153,12 @@ def test_other_bins_have_no_released_form():
         fairseq.to_state_dict(spread_model(small_config("tupe_r")))
 
 
+def test_a_gain_has_no_released_form():
+    position = {"relative_bins": 32, "max_distance": 128, "options": {"t5_gain": 16.0}}
+    with pytest.raises(UserError, match=r"position\.options\.t5_gain=16"):
+        fairseq.to_state_dict(spread_model(with_position(small_config("tupe_r"), **position)))
+
+
 # ------------------------------------------------------------------ tupe import-fairseq
 
 

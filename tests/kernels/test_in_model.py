@@ -58,6 +58,16 @@ def test_kernel_and_xla_agree_with_dropout_and_padding():
     assert_same(spread_model(both), random_tokens())
 
 
+@pytest.mark.parametrize("longest_single_block", [None, 0])
+def test_kernel_and_xla_agree_on_gains(monkeypatch, longest_single_block):
+    """With a bias of the size of the scores and, as for long sequences, with one in factors."""
+    if longest_single_block is not None:
+        monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", longest_single_block)
+    gains = {"t5_gain": 4.0, "untied_gain": 2.0}
+    config = with_position(small_config("tupe_r", **SETTINGS), options=gains)
+    assert_same(spread_model(config), random_tokens())
+
+
 def test_long_rows_get_no_bias_of_the_size_of_the_scores(monkeypatch):
     monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", 0)  # as if all sequences were long
     config = small_config("tupe_r", attention_implementation="pallas", **SETTINGS)

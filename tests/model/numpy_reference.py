@@ -140,7 +140,7 @@ def logits(position, q, k, shared, own, heads):
         if position.untie_cls:
             p_1, p_2 = absolute["p_theta_1"], absolute["table"][0]
             v = reset(v, *(position_dots(absolute, p, p) for p in (p_1, p_2)))
-        bias += v / math.sqrt(products * d)
+        bias += position.options.get("untied_gain", 1) * v / math.sqrt(products * d)
     relative_bias = {
         "t5": lambda: t5_bias(
             relative["table"], length, position.relative_bins, position.max_distance
@@ -169,7 +169,7 @@ def logits(position, q, k, shared, own, heads):
             else:
                 theta = own_relative if "theta_1" in own_relative else relative
                 b = reset(b, theta["theta_1"], theta["theta_2"])
-        bias += b
+        bias += position.options.get("t5_gain", 1) * b
     return dots / math.sqrt(products * d) + bias
 
 

@@ -118,7 +118,7 @@ def test_a_wrong_option_is_refused_by_name(config_file, options, words):
 
 def test_a_shipped_encoding_refuses_options_that_it_does_not_declare():
     config = with_position(small_config("tupe_r"), options={"width": 8})
-    with pytest.raises(UserError, match=r"position\.options\.width.*'t5' has no options"):
+    with pytest.raises(UserError, match=r"position\.options\.width.*'t5' has the options t5_gain"):
         encodings(config)
 
 

@@ -17,6 +17,7 @@ from tests.model.helpers import (
     hidden_states,
     position_bias,
     random_tokens,
+    reconfigured,
     small_config,
     spread_model,
     with_position,
@@ -24,9 +25,10 @@ from tests.model.helpers import (
 from tupe_jax.config.schema import PositionConfig
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import arrays_of
-from tupe_jax.model.positions import ABSOLUTE, RELATIVE
+from tupe_jax.model.positions import ABSOLUTE, RELATIVE, encodings
 from tupe_jax.model.positions.distances import by_distance_to_pairs, t5_bucket, toeplitz
 from tupe_jax.model.positions.relative import alibi_slopes
+from tupe_jax.utils.errors import UserError
 
 GIVES_BIAS = {"untied", "t5", "alibi", "attenuated", "attenuated_layer", "attenuated_layer_head"}
 COMBINATIONS = [
@@ -61,6 +63,37 @@ def test_the_encoder_equals_the_papers_formulas(variant):
 @pytest.mark.parametrize("variant", ["bert_a", "tupe_r"])
 def test_pre_layer_norm_equals_its_formula(variant):
     assert_encoder_equals_reference(small_config(variant, pre_layer_norm=True))
+
+
+GAINS = [
+    ("t5", True, {"t5_gain": 5.0}),
+    ("bert_r", False, {"t5_gain": 5.0}),
+    ("tupe_a", True, {"untied_gain": 3.0}),
+    ("tupe_r", True, {"t5_gain": 5.0, "untied_gain": 3.0}),
+]
+"""Variant, `untie_cls`, options."""
+
+
+@pytest.mark.parametrize(("variant", "untie_cls", "gains"), GAINS)
+def test_a_gain_multiplies_its_bias_and_theta(variant, untie_cls, gains):
+    position = {"untie_cls": untie_cls, "options": gains}
+    assert_encoder_equals_reference(with_position(small_config(variant, num_layers=1), **position))
+
+
+def test_a_gain_of_1_changes_no_bit():
+    gains = {"t5_gain": 1.0, "untied_gain": 1.0}
+    model = spread_model(small_config("tupe_r"))
+    with_gains = reconfigured(model, position=with_position(model.config, options=gains).position)
+    states = (hidden_states(m, random_tokens()) for m in (model, with_gains))
+    for one, other in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("gain", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["t5_gain", "untied_gain"])
+def test_a_gain_that_is_not_positive_is_refused_by_name(name, gain):
+    with pytest.raises(UserError, match=rf"position\.options\.{name}={gain}"):
+        encodings(with_position(small_config("tupe_r"), options={name: gain}))
 
 
 @pytest.mark.slow

@@ -125,13 +125,16 @@ class MeasureConfig:
 class AblationConfig:
     """A study: every variant with every seed.
 
-    With several learning rates each variant is tuned first, on the first seed. The rate with the
-    lowest final validation loss is used for all seeds; its tuning run becomes the first seed's run.
+    With several learning rates each variant is tuned first, on `tuning_seed`. The rate with the
+    lowest final validation loss is used for all seeds.
     """
 
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     learning_rates: tuple[float, ...] = (1e-4,)
+    tuning_seed: int = -1
+    """The seed of the tuning runs, which is not reported; -1: the first of `seeds`, whose best
+    tuning run is then reported, too."""
     pretrain: Config = field(default_factory=Config)
     """The settings that all variants share. Its encoding and learning rate are not used; its seed
     is used only for tokenizer and data."""
@@ -143,6 +146,11 @@ class AblationConfig:
         _require_some([variant.name for variant in self.variants], "config.variants")
         _require_some(self.seeds, "config.seeds")
         _require_some(self.learning_rates, "config.learning_rates")
+        if self.tuning_seed < -1 or (self.tunes_held_out and self.tuning_seed in self.seeds):
+            raise UserError(
+                f"config.tuning_seed={self.tuning_seed} must be a seed that is not among "
+                f"config.seeds={','.join(map(str, self.seeds))}, or -1 for the first of these"
+            )
         probed = self.measure.probe_task
         if probed and probed not in self.downstream.tasks:
             raise UserError(
@@ -179,9 +187,18 @@ class AblationConfig:
                     f"downstream.finetune.length={self.downstream.finetune.length} is longer than "
                     f"position.max_length={longest} of variant {variant.name}"
                 )
-        for seed in self.seeds:
+        for seed in {*self.seeds, self.seed_of_tuning}:
             for rate in self.learning_rates:
                 run_config(self, self.variants[0], seed, rate)
+
+    @property
+    def tunes_held_out(self) -> bool:
+        """Whether learning rates are chosen on a seed that is not reported."""
+        return self.tuning_seed != -1
+
+    @property
+    def seed_of_tuning(self) -> int:
+        return self.tuning_seed if self.tunes_held_out else self.seeds[0]
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)

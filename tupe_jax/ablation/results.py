@@ -42,6 +42,10 @@ Matrices = NDArray[np.float32]
 Curve = tuple[tuple[int, float], ...]
 """(step, loss in nats), in the order of steps."""
 
+BiasSizes = tuple[int, tuple[float | None, ...]]
+"""A step, and the size of each head's position bias after it (`bias_sizes` of
+`tupe_jax.model.measurement`); None if it is not finite."""
+
 
 @dataclass(frozen=True)
 class TaskScore:
@@ -105,6 +109,8 @@ class RunRecord:
     """By probe, of the model that was fine-tuned on `measure.probe_task`."""
     pairs: Mapping[str, PairScore] = field(default_factory=dict)
     """By phenomenon; `all` covers all of them."""
+    bias_sizes: Mapping[str, tuple[BiasSizes, ...]] = field(default_factory=dict)
+    """By part of the encoding, `absolute` and `relative`: one entry for each evaluation."""
     matrices_LxHxNxN: Matrices | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -179,6 +185,10 @@ def _from_json(values: Mapping[str, Any], matrices: Matrices | None) -> RunRecor
             for name, layers in values["by_head"].items()
         },
         "kinds": tuple(tuple(layer) for layer in values["kinds"]),
+        "bias_sizes": {
+            part: tuple((step, tuple(heads)) for step, heads in sizes)
+            for part, sizes in values.get("bias_sizes", {}).items()
+        },
         "scores": {name: TaskScore(**score) for name, score in values["scores"].items()},
         "probes": {name: ProbeScore(**score) for name, score in values["probes"].items()},
         "pairs": {name: PairScore(**score) for name, score in values["pairs"].items()},

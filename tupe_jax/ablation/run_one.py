@@ -16,6 +16,7 @@ from flax import nnx
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, run_config
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
 from tupe_jax.ablation.results import (
+    BiasSizes,
     ProbeScore,
     RunRecord,
     StudyRecords,
@@ -40,6 +41,7 @@ from tupe_jax.run.preemption import Stop
 from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_dataset
 from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
+from tupe_jax.training.monitoring.position_bias import sizes_in
 from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import exclusive_lock
@@ -150,6 +152,7 @@ class StudyRunner:
             data=self.data.digest(),
             parameters=_parameters(config),
             validation=_curve(folder),
+            bias_sizes=_bias_sizes(folder),
             diverged=diverged,
         )
 
@@ -192,6 +195,14 @@ def _curve(folder: Path) -> tuple[tuple[int, float], ...]:
     lines = read_metrics(folder / METRICS_FILE)
     losses = [(int(line["step"]), line["valid_loss"]) for line in lines if "valid_loss" in line]
     return tuple((step, math.inf if loss is None else loss) for step, loss in losses)
+
+
+def _bias_sizes(folder: Path) -> dict[str, tuple[BiasSizes, ...]]:
+    found: dict[str, list[BiasSizes]] = {}
+    for line in read_metrics(folder / METRICS_FILE):
+        for part, sizes_H in sizes_in(line).items():
+            found.setdefault(part, []).append((int(line["step"]), sizes_H))
+    return {part: tuple(sizes) for part, sizes in found.items()}
 
 
 def _parameters(config: Config) -> int:

@@ -27,8 +27,8 @@ from tupe_jax.utils.errors import RetryError
 
 logger = logging.getLogger(__name__)
 
-MAY_DIFFER = ("variants", "seeds", "learning_rates")
-"""May grow later; every record holds the settings of its variant."""
+MAY_DIFFER = ("variants", "seeds", "learning_rates", "tuning_seed")
+"""May change later, which adds runs; every record holds the settings of its variant."""
 
 RunOne = Callable[[RunKey, bool], RunRecord | None]
 """Executes a run, or only its pre-training if the flag `is_tuning` is set; None: stopped."""

@@ -171,7 +171,11 @@ def _tuning_table(results: StudyResults) -> Iterator[str]:
     """The loss of every learning rate, which shows whether the grid was wide enough."""
     config = results.config
     rates = sorted(config.learning_rates)
-    yield f"Final validation loss of seed {config.seeds[0]} by learning rate:"
+    reported = "not reported" if config.tunes_held_out else "also reported"
+    yield (
+        f"Final validation loss of seed {config.seed_of_tuning} ({reported} above) by learning "
+        "rate:"
+    )
     yield ""
     rows = [["variant", *(f"{rate:g}" for rate in rates)]]
     at_the_edge = []

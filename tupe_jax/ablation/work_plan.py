@@ -69,7 +69,7 @@ def tuning_runs(config: AblationConfig, variant: str) -> list[RunKey]:
     """The runs that the learning rate is chosen from; empty if the study has only one rate."""
     if len(config.learning_rates) == 1:
         return []
-    return [RunKey(variant, config.seeds[0], rate) for rate in config.learning_rates]
+    return [RunKey(variant, config.seed_of_tuning, rate) for rate in config.learning_rates]
 
 
 def best_rate(final_loss: Mapping[float, float]) -> float:

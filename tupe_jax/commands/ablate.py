@@ -6,8 +6,9 @@
 
 A study is a config file: variants, seeds, learning rates, the settings that all runs share, the
 tasks to fine-tune on, and the measurements. With several learning rates each variant is tuned on
-the first seed. The work directory gets a record of every run. After each run a table (table.md,
-table.csv), a report with plots (report.html) and a plot of the loss curves (loss.png) are updated.
+the first seed, or on tuning_seed, which is not reported. The work directory gets a record of every
+run. After each run a table (table.md, table.csv), a report with plots (report.html) and a plot of
+the loss curves (loss.png) are updated.
 
 After a kill the same command resumes and never repeats a finished run; SIGTERM or Ctrl-C saves a
 checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work

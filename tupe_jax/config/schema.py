@@ -227,6 +227,8 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     """Largest global norm of a gradient; 0 turns clipping off."""
+    position_learning_rate_factor: float = 1.0
+    """The learning rate of all parameters of the positional encoding is multiplied by it."""
 
     def __post_init__(self) -> None:
         check_fields(self, "optimizer")
@@ -238,6 +240,7 @@ class OptimizerConfig:
             ("weight_decay", 0, math.inf),
             ("clip_norm", 0, math.inf),
             ("eps", 0, math.inf),
+            ("position_learning_rate_factor", 0, math.inf),
         ):
             value = getattr(self, name)
             if not low <= value < high:

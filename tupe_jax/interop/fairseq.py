@@ -264,6 +264,9 @@ def _check_has_released_form(config: ModelConfig) -> None:
                 f"the released format has no model.{name}={getattr(config, name)!r}, only "
                 f"{getattr(default, name)!r}"
             )
+    for name, value in position.options.items():
+        if value != 1:
+            raise UserError(f"the released format has no position.options.{name}={value}, only 1.0")
     bins = (position.relative_bins, position.max_distance)
     if position.relative == "t5" and bins != (RELATIVE_BINS, MAX_DISTANCE):
         raise UserError(

@@ -4,7 +4,7 @@ Position-only attention is measured in two ways: by probing, and from the positi
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tupe_jax.model.encoder import Encoder
-from tupe_jax.model.positions import sum_of
+from tupe_jax.model.positions import PARTS, sum_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,17 +56,33 @@ def identical_tokens_LxHxSxS(encoder: Encoder, tokens_N: jax.Array, length: int)
 
 
 @full_precision
-@nnx.jit(static_argnames="length")
-def bias_LxHxSxS(encoder: Encoder, length: int) -> jax.Array | None:
+@nnx.jit(static_argnames=("length", "parts"))
+def bias_LxHxSxS(encoder: Encoder, length: int, parts: Sequence[str] = PARTS) -> jax.Array | None:
     """The position bias of each layer, [1, H, S, S] if all share it; None if there is no bias."""
-    shared_HxSxS = encoder.positions.bias_HxSxS(length)
+    shared_HxSxS = encoder.positions.bias_HxSxS(length, parts)
     graph, stacked = nnx.split(encoder.layers.attention.positions)
 
     def own(weights: Any) -> jax.Array | None:
-        bias_HxSxS: jax.Array | None = nnx.merge(graph, weights).bias_HxSxS(length)
+        bias_HxSxS: jax.Array | None = nnx.merge(graph, weights).bias_HxSxS(length, parts)
         return bias_HxSxS
 
     shared = None if shared_HxSxS is None else shared_HxSxS[None]
     # Without layer weights there is no bias per layer and nothing to map over.
     by_layer = jax.vmap(own)(stacked) if jax.tree.leaves(stacked) else None
     return sum_of(bias for bias in (shared, by_layer) if bias is not None)
+
+
+def bias_sizes(encoder: Encoder, length: int) -> dict[str, jax.Array]:
+    """How much each head distinguishes positions, [H] for each part of the encoding with a bias.
+
+    The root mean square of a bias about the mean of its row, without the row and the column of
+    [CLS]: softmax ignores what all logits of a query share. Over layers with biases of their own
+    it is the root mean square, too.
+    """
+    sizes = {}
+    for part in PARTS:
+        bias = bias_LxHxSxS(encoder, length, (part,))
+        if bias is not None:
+            variance_LxHxS = bias[:, :, 1:, 1:].var(-1)
+            sizes[part] = jnp.sqrt(variance_LxHxS.mean((0, 2)))
+    return sizes

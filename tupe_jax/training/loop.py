@@ -38,6 +38,7 @@ from tupe_jax.training.evaluation import Validation, metrics_text
 from tupe_jax.training.monitoring.loss_spikes import SpikeDetector
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter
 from tupe_jax.training.monitoring.metrics import read_metrics as read_metrics_file
+from tupe_jax.training.monitoring.position_bias import PositionBiasSizes
 from tupe_jax.training.monitoring.profiler import Profile
 from tupe_jax.training.monitoring.progress import Progress
 from tupe_jax.training.monitoring.throughput import Speedometer
@@ -109,6 +110,7 @@ def _pretrain(
     objective = make_objective(config, dataset.tokenizer.word_starts())
     schedule = schedule_of(config, dataset.sequences_per_epoch)
     validation = Validation(config, plan.graph, objective, dataset.validation, mesh)
+    position_bias_sizes = PositionBiasSizes(config, plan.graph, objective, mesh)
 
     # ------------------------------------------------------------------ resume or begin
     restored = checkpoints.restore(plan.abstract_sharded)
@@ -185,10 +187,12 @@ def _pretrain(
         nonlocal evaluated, valid_loss
         read_metrics(up_to=step)
         with speed.pause("evaluation"):
-            valid = validation(_averaged_or_current(state), lambda: stop.requested)
+            params = _averaged_or_current(state)
+            valid = validation(params, lambda: stop.requested)
+            bias_sizes = position_bias_sizes(params)
         if valid is not None:
             evaluated, valid_loss = step, valid["valid_loss"]
-            writer.write(step, valid)
+            writer.write(step, {**valid, **bias_sizes})
             logger.info("step %d: validation %s", step, metrics_text(valid))
 
     def evaluation_due() -> bool:

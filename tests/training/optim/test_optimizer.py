@@ -17,7 +17,7 @@ from tests.model.helpers import VARIANTS, small_config, spread_model
 from tupe_jax.config.schema import OptimizerConfig
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.training.optim.optimizer import OPTIMIZERS, decay_mask, make_optimizer
-from tupe_jax.training.optim.param_groups import hidden_matrix
+from tupe_jax.training.optim.param_groups import hidden_matrix, is_positional, map_params
 
 RATE = 0.1
 
@@ -173,6 +173,37 @@ def test_weight_decay_is_times_the_learning_rate(name):
     for array_name, array in by_name(params).items():
         expected = 0 * array if array_name in exempt else -RATE * 0.2 * array
         np.testing.assert_allclose(update[array_name], expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_position_factor_multiplies_the_updates_of_positional_parameters_only(name):
+    params = params_of()
+    gradients = [gradients_like(params, seed) for seed in range(2)]
+    plain = run(name, params, gradients, weight_decay=0.1)
+    faster = run(name, params, gradients, weight_decay=0.1, position_learning_rate_factor=8.0)
+    for before, after in zip(plain, faster, strict=True):
+        changed = {n for n in before if not np.array_equal(before[n], after[n])}
+        assert changed == {n for n in before if n.startswith("encoder.positions.")}
+        for array_name in changed:
+            np.testing.assert_allclose(after[array_name], 8 * before[array_name], rtol=1e-6)
+
+
+def test_positions_of_layers_are_positional_parameters():
+    found = by_name(map_params(lambda path, p: is_positional(path), abstract_params("shaw")))
+    assert {name for name, positional in found.items() if positional} == {
+        "encoder.layers.attention.positions.relative.r"
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_position_factor_adds_no_array_to_the_state(name):
+    """A checkpoint has the same arrays with any factor."""
+
+    def arrays(**settings):
+        state = jax.eval_shape(optimizer_of(name, **settings).init, params_of())
+        return [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(state)]
+
+    assert arrays(position_learning_rate_factor=8.0) == arrays()
 
 
 def test_adamw_is_optax_adamw():

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterator
 
+from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.ablation.convergence import SpeedUp, speed_up
 from tupe_jax.ablation.report.html import (
     ReportSection,
@@ -53,12 +54,24 @@ def losses(finished: FinishedRuns) -> Iterator[ReportSection]:
                  f"The full variance between seeds: there are {seeds}.")
                 + " The effect of more steps, a larger model or other text. A shorter run is not "
                 "the start of a longer one, whose learning rate decays later."
-                + (" The learning rate was chosen by the loss of the first seed, which is among "
-                   "the seeds shown: a small bias in favour of every variant."
-                   if len(finished.config.learning_rates) > 1 else "")
+                + _choice_of_rates(finished.config)
             ),
         ],
     )  # fmt: skip
+
+
+def _choice_of_rates(config: AblationConfig) -> str:
+    if len(config.learning_rates) == 1:
+        return ""
+    if config.tunes_held_out:
+        return (
+            f" The learning rate of a variant was chosen by the loss of seed {config.tuning_seed}, "
+            "which is not among the seeds shown."
+        )
+    return (
+        " The learning rate was chosen by the loss of the first seed, which is among the seeds "
+        "shown: a small bias in favour of every variant."
+    )
 
 
 def convergence(results: StudyResults) -> Iterator[ReportSection]:

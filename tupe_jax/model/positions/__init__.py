@@ -23,10 +23,11 @@ from tupe_jax.model.positions.encoding import (
     padding_matters,
     relative_encoding,
 )
-from tupe_jax.model.positions.modules import LayerPositions, SharedPositions, reset, sum_of
+from tupe_jax.model.positions.modules import PARTS, LayerPositions, SharedPositions, reset, sum_of
 
 __all__ = [
     "ABSOLUTE",
+    "PARTS",
     "RELATIVE",
     "Encoding",
     "LayerPositions",

@@ -12,6 +12,7 @@ from tupe_jax.model.positions.encoding import (
     Encoding,
     Weights,
     absolute_encoding,
+    check_gain,
     logit_scale,
     relative_encoding,
 )
@@ -54,12 +55,16 @@ def sinusoidal(config: ModelConfig) -> Encoding:
 
 
 @absolute_encoding("untied", dot_products=1)
-def untied(config: ModelConfig) -> Encoding:
-    """TUPE-A: v_ij = (p_i U^Q)(p_j U^K)^T / sqrt(2d), computed once and shared by all layers."""
+def untied(config: ModelConfig, untied_gain: float = 1.0) -> Encoding:
+    """TUPE-A: v_ij = (p_i U^Q)(p_j U^K)^T / sqrt(2d), computed once and shared by all layers.
+
+    v, theta included, is multiplied by the constant `untied_gain`.
+    """
+    check_gain("untied_gain", untied_gain)
     weights = _position_projections(config)
     if config.position.untie_cls:
         weights["p_theta_1"] = Weight((config.hidden_size,), ("embed",))
-    scale = logit_scale(config)
+    scale = untied_gain * logit_scale(config)
 
     def products(weights: Weights, length: int) -> tuple[jax.Array, jax.Array]:
         q_SxHxd, k_SxHxd = _project_positions(config, weights, weights["table"][:length])

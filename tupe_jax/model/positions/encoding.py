@@ -150,6 +150,12 @@ def encodings(config: ModelConfig) -> dict[str, Encoding]:
     return {part: _with_theta(encoding, config) for part, encoding in chosen.items()}
 
 
+def check_gain(name: str, gain: float) -> None:
+    """Refuse a gain that removes or reverses a bias."""
+    if not 0 < gain < math.inf:
+        raise UserError(f"position.options.{name}={gain} must be more than 0 and finite")
+
+
 def longest_input(config: ModelConfig) -> float:
     """The longest input in tokens; infinity if the model has no table of positions."""
     tables = [e.longest for e in encodings(config).values() if e.longest is not None]

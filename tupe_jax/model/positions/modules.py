@@ -1,6 +1,6 @@
 """The chosen encodings as modules: weights shared by all layers, weights of a layer, `reset`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from tupe_jax.model.layers import Weight
 from tupe_jax.model.positions.distances import distances, toeplitz
 from tupe_jax.model.positions.encoding import Encoding, Weights, encodings
 from tupe_jax.utils.errors import UserError
+
+PARTS = ("absolute", "relative")
 
 
 class _Positions(nnx.Module):
@@ -56,9 +58,10 @@ class SharedPositions(_Positions):
         """The encodings that are added to the token embeddings, if any."""
         return sum_of(e.input(weights, length) for e, weights in self._parts().values() if e.input)
 
-    def bias_HxSxS(self, length: int) -> jax.Array | None:
+    def bias_HxSxS(self, length: int, parts: Sequence[str] = PARTS) -> jax.Array | None:
         """The bias that every layer adds to its scaled logits, if there is one."""
-        shared = [pair for pair in self._parts().values() if not pair[0].has_layer_bias]
+        chosen = (pair for part, pair in self._parts().items() if part in parts)
+        shared = [pair for pair in chosen if not pair[0].has_layer_bias]
         return _sum_of_biases(shared, length, self.config.position.untie_cls)
 
     def once(self, length: int) -> dict[str, Any]:
@@ -82,9 +85,10 @@ class LayerPositions(_Positions):
         chosen = encodings(config)
         super().__init__(config, {part: e.layer_weights for part, e in chosen.items()}, rngs)
 
-    def bias_HxSxS(self, length: int) -> jax.Array | None:
+    def bias_HxSxS(self, length: int, parts: Sequence[str] = PARTS) -> jax.Array | None:
         """The layer's own bias, if it has one."""
-        own = [pair for pair in self._parts().values() if pair[0].has_layer_bias]
+        chosen = (pair for part, pair in self._parts().items() if part in parts)
+        own = [pair for pair in chosen if pair[0].has_layer_bias]
         return _sum_of_biases(own, length, self.config.position.untie_cls)
 
     def factored_bias(self, length: int) -> FactoredBias:

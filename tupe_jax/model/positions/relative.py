@@ -17,13 +17,18 @@ from tupe_jax.model.positions.distances import (
     log_bucket,
     t5_bucket,
 )
-from tupe_jax.model.positions.encoding import Encoding, Weights, relative_encoding
+from tupe_jax.model.positions.encoding import Encoding, Weights, check_gain, relative_encoding
 from tupe_jax.utils.errors import UserError
 
 
 @relative_encoding("t5")
-def t5(config: ModelConfig) -> Encoding:
-    """T5: b_{j-i}, one learned number per head and distance bucket, shared by all layers."""
+def t5(config: ModelConfig, t5_gain: float = 1.0) -> Encoding:
+    """T5: b_{j-i}, one learned number per head and distance bucket, shared by all layers.
+
+    b, theta included, is multiplied by the constant `t5_gain`. Adam moves a learned number by about
+    the learning rate per update; a gain lets the bias grow faster than that.
+    """
+    check_gain("t5_gain", t5_gain)
     bins, farthest = config.position.relative_bins, config.position.max_distance
     if bins % 4 or farthest <= bins // 4:
         raise UserError(
@@ -35,12 +40,15 @@ def t5(config: ModelConfig) -> Encoding:
 
     def distance_bias(weights: Weights, distance_N: jax.Array) -> jax.Array:
         bucket_N = t5_bucket(distance_N, num_buckets=bins, max_distance=farthest)
-        return weights["table"][bucket_N].T
+        return t5_gain * weights["table"][bucket_N].T
+
+    def theta(weights: Weights) -> tuple[jax.Array, jax.Array]:
+        return t5_gain * weights["table"][bins // 2], t5_gain * weights["table"][bins]
 
     return Encoding(
         weights={"table": Weight((rows, config.num_heads), ("distances", "heads"))},
         distance_bias=distance_bias,
-        theta=lambda weights: (weights["table"][bins // 2], weights["table"][bins]),
+        theta=theta,
     )
 
 

@@ -16,6 +16,7 @@ from tupe_jax.training.optim.param_groups import (
     Params,
     hidden_matrix,
     is_decayed,
+    is_positional,
     map_params,
     matrix_axes,
 )
@@ -32,11 +33,21 @@ def make_optimizer(
     """Clip by global norm (0 is off), a direction, weight decay, times the learning rate.
 
     Weight decay is decoupled and times the learning rate in all of them. The released Adam decays
-    every parameter; the others leave out biases, LayerNorms and the like.
+    every parameter; the others leave out biases, LayerNorms and the like. Positional parameters
+    have `position_learning_rate_factor` times the learning rate.
     """
     clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm > 0 else []
     direction = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
-    return optax.chain(*clip, *direction(config), optax.scale_by_learning_rate(schedule))
+    rate = [optax.scale_by_learning_rate(schedule), *_position_rate(config)]
+    return optax.chain(*clip, *direction(config), *rate)
+
+
+def _position_rate(config: OptimizerConfig) -> list[optax.GradientTransformation]:
+    """After the learning rate, so that no array of the optimizer state changes its path."""
+    factor = config.position_learning_rate_factor
+    if factor == 1:
+        return []
+    return [_scale_each(lambda path, update, param: factor if is_positional(path) else 1.0)]
 
 
 def _adam_released(config: OptimizerConfig) -> list[optax.GradientTransformation]:

@@ -44,6 +44,11 @@ def is_decayed(path: tuple[Any, ...], param: nnx.Variable[Any]) -> bool:
     return len(axes) >= 2 and not _FEATURES.isdisjoint(axes) and not is_bias
 
 
+def is_positional(path: tuple[Any, ...]) -> bool:
+    """Whether a parameter belongs to a positional encoding, shared by all layers or of a layer."""
+    return any(getattr(part, "key", None) == "positions" for part in path)
+
+
 def hidden_matrix(param: nnx.Variable[Any]) -> HiddenMatrix | None:
     """The axes of a matrix between hidden states; None for embeddings, output heads and vectors."""
     axes = param.get_metadata("axes")
