@@ -318,8 +318,7 @@ class ProcessGroup:
         logger.error("ended: %s", reason)
         if stacks:
             dump_stacks()
-        if self.index == 0:
-            self._send_failure(reason, exit_code, stacks)
+        self._send_failure(reason, exit_code, stacks)
         _exit(exit_code)
 
     def _send_failure(self, reason: str, exit_code: int, stacks: bool) -> None:
