@@ -263,6 +263,8 @@ def test_process_0_listens_at_the_coordinators_address_only(monkeypatch):
     assert bind_host(ProcessInfo("node1:1", 2, 0)) == ""
     monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "10.0.0.1:8476")
     assert bind_host(ProcessInfo("node1:1", 2, 0)) == "10.0.0.1"
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "[::]:8476")
+    assert bind_host(ProcessInfo("127.0.0.1:1", 2, 0)) == ""
 
 
 LOOPBACK_OF_DEBIAN = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))

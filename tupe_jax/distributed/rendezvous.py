@@ -174,7 +174,8 @@ def bind_host(process: ProcessInfo) -> str:
     """
     given = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
     if given:
-        return given.rpartition(":")[0].strip("[]")
+        host = given.rpartition(":")[0].strip("[]")
+        return "" if host in ("::", "0.0.0.0") else host
     for family, address in _addresses(process.host):
         only_here = ipaddress.ip_address(address.partition("%")[0]).is_loopback
         if only_here and process.host not in ("localhost", address):

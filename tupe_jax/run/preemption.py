@@ -23,7 +23,6 @@ from tupe_jax.distributed.process_group import SINGLE_PROCESS
 
 STOPPED_EXIT_CODE = 75
 """The run was asked to stop and can be resumed by the same command (sysexits' EX_TEMPFAIL)."""
-GRACE_SECONDS = 120.0
 # Ctrl-C reaches a whole process group, and a launcher in it forwards SIGTERM: one request.
 SAME_REQUEST_SECONDS = 3.0
 
@@ -42,10 +41,11 @@ class StopSignal:
     `has_state` there is nothing to save, and the signal ends the run at once.
 
     The main thread may hang. So a thread is woken by every signal, and ends all processes if nobody
-    asked `requested` within `grace_seconds` of the first one, or at once after a second one.
+    asked `requested` within `grace_seconds` (None: no limit) of the first one, or at once after a
+    second one.
     """
 
-    def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
+    def __init__(self, grace_seconds: float | None = None) -> None:
         self.has_state = False
         self.abandon: Callable[[str, int], NoReturn] = SINGLE_PROCESS.abandon
         """Ends all processes of the run."""
