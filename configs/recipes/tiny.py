@@ -112,9 +112,19 @@ def get_config() -> ConfigDict:
     # When to save, and what to keep.
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 300  # steps
+    config.checkpoint.every_minutes = 30.0  # if the last one is older; 0: off
     config.checkpoint.keep = 3  # the newest ones,
     config.checkpoint.keep_best = True  # the one with the lowest validation loss,
     config.checkpoint.keep_steps = ()  # and those of these steps
+
+    # When a run that hangs ends, to be restarted (exit code 76).
+    config.watchdog = ConfigDict()
+    config.watchdog.stalled_minutes = 10.0  # without a step; 0: off
+    config.watchdog.compile_minutes = 60.0
+    config.watchdog.checkpoint_minutes = 30.0  # of saving or restoring
+    config.watchdog.silence_seconds = 60.0  # without a heartbeat of a process
+    config.watchdog.jax_heartbeat_seconds = 180  # JAX's limit for that; it names no host
+    config.watchdog.stop_seconds = 120.0  # after SIGTERM, until the run begins to save
 
     # Validation loss on held-out text.
     config.eval = ConfigDict()

@@ -131,21 +131,24 @@ def test_what_the_system_told_tensorstore_decides(code, error):
 @pytest.mark.slow
 def test_two_processes_fall_back_together_when_only_one_of_them_sees_the_damage(tmp_path):
     run = """
-        from jax.experimental import multihost_utils
+        from tupe_jax.checkpointing.manager import Checkpoints
+        from tupe_jax.config.schema import CheckpointConfig
+        from tupe_jax.distributed.initialize import ProcessInfo, join, start_jax
         folder, process, port = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(f"localhost:{port}", 2, process)
+        info = ProcessInfo(f"localhost:{port}", 2, process)
+        processes = join(info, 60.0, 60.0)
+        start_jax(info, 180)
         mesh = jax.make_mesh((2,), ("data",))
         shardings = {"w": NamedSharding(mesh, P("data")), "step": NamedSharding(mesh, P())}
         state_at = jax.jit(small_state, static_argnums=0, out_shardings=shardings)
-        checkpoints = open_at(folder)
+        checkpoints = Checkpoints(folder, CheckpointConfig(every=1), processes)
         for step in (1, 2):
             save(checkpoints, step, state_at(step))
         checkpoints.wait()
         if process == 1:
             for file in (Path(folder) / "2" / "state" / "ocdbt.process_1").rglob("d/*"):
                 truncate(file)
-        multihost_utils.sync_global_devices("damaged")
+        processes.gather("damaged", None)
         restored = checkpoints.restore(
             jax.tree.map(
                 lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
@@ -157,7 +160,9 @@ def test_two_processes_fall_back_together_when_only_one_of_them_sees_the_damage(
         np.testing.assert_array_equal(part.data, np.asarray(small_state(1)["w"])[part.index])
         assert save(checkpoints, 2, state_at(2))
         checkpoints.close()
-        print("from", restored.step)
+        print("from", restored.step, flush=True)
+        processes.gather("done", None)
+        os._exit(0)  # without waiting for JAX's shutdown
     """
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 SLURM = {
     "SLURM_JOB_ID": "1000",
+    "SLURM_STEP_ID": "0",
     "SLURM_STEP_NODELIST": "node[003-006]",
     "SLURM_NTASKS": "4",
     "SLURM_PROCID": "2",
@@ -37,7 +39,7 @@ GKE = {
     "MEGASCALE_NUM_SLICES": "1",
     "MEGASCALE_SLICE_ID": "0",
 }
-VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "TUPE_TOKEN")
 
 
 @pytest.fixture
@@ -58,10 +60,20 @@ def test_flags_come_before_variables(environment):
     assert find_process(ProcessFlags("b:2", None, 0), 1.0) == ProcessInfo("b:2", 8, 0)
 
 
+def test_a_token_is_given_by_a_flag_or_by_a_variable(environment):
+    processes = ProcessFlags("a:1", 8, 5)
+    assert find_process(processes, 1.0).token == ""
+    environment(TUPE_TOKEN="of the job")
+    assert find_process(processes, 1.0).token == "of the job"
+    assert find_process(replace(processes, token="of the flag"), 1.0).token == "of the flag"
+    assert "of the job" not in repr(find_process(processes, 1.0))
+
+
 def test_slurm_is_detected_by_jax(environment):
     environment(**SLURM)
     info = find_process(ProcessFlags(), 1.0)
     assert (info.host, info.count, info.index, info.cluster) == ("node003", 4, 2, "slurm")
+    assert info.token == "1000.0"
     environment(SLURM_NTASKS="1", SLURM_PROCID="0")
     assert find_process(ProcessFlags(), 1.0) is None
 
@@ -133,17 +145,42 @@ with StopSignal(), ProcessGroup(0, ("a", "b"), {1: connection}) as processes:
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, STOPPED_EXIT_CODE), (signal.SIGINT, 1)]
-)
-def test_a_second_signal_before_training_does_not_keep_a_process_from_ending(number, code):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_while_a_process_ends_does_not_keep_it_from_ending(number):
     with python(INTERRUPTED_TWICE, str(int(number))) as process:
         try:
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == code, errors
-    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    assert process.returncode == STOPPED_EXIT_CODE, errors
+    assert "Traceback" not in errors
+
+
+REFUSED_THEN_TERMINATED = """
+import os, signal, socket, threading
+from tupe_jax.distributed.rendezvous import Connection
+from tupe_jax.distributed.process_group import ProcessGroup
+from tupe_jax.run.preemption import StopSignal
+from tupe_jax.utils.errors import UserError
+
+other = socket.create_server(("localhost", 0))
+connection = Connection(socket.create_connection(other.getsockname()))
+with StopSignal(), ProcessGroup(0, ("a", "b"), {1: connection}):
+    # A launcher sends it when the first of several processes has ended.
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    raise UserError("the folder is refused")
+"""
+
+
+def test_a_signal_while_others_are_informed_of_an_error_changes_nothing():
+    with python(REFUSED_THEN_TERMINATED) as process:
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == USER_ERROR_EXIT_CODE, errors
+    assert "the folder is refused" in errors
+    assert "Traceback" not in errors
 
 
 STOPPED_WHILE_JAX_STARTS = """
@@ -163,7 +200,7 @@ def test_a_signal_while_jax_starts_reaches_the_others(tmp_path):
     with python(STOPPED_WHILE_JAX_STARTS, *arguments) as process:
         try:
             met = meet(ProcessInfo(coordinator, 2, 1), 60.0)
-            news = met.connections[0].receive(timeout=60.0)
+            news = met.connections[0].receive(60.0)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()

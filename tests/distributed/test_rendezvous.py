@@ -4,7 +4,9 @@ What happens when a process fails or dies is shown with real ones in
 `tests/training/test_many_processes.py`.
 """
 
+import json
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +14,7 @@ import pytest
 
 from tests.distributed.ports import free_port
 from tupe_jax.distributed.process_group import ProcessGroup
-from tupe_jax.distributed.rendezvous import Connection, ProcessInfo, meet
+from tupe_jax.distributed.rendezvous import Connection, ProcessInfo, bind_host, meet
 from tupe_jax.run.workdir import open_workdir
 from tupe_jax.utils.errors import (
     RETRY_EXIT_CODE,
@@ -22,12 +24,12 @@ from tupe_jax.utils.errors import (
 )
 
 
-def together(count, act, *, here=None, wait=30.0):
+def together(count, act, *, here=None, wait=30.0, token="a run"):
     """Results of `act(processes)` in those of `count` processes that are here; or their errors."""
     port = free_port()
 
     def run(index):
-        info = ProcessInfo(f"localhost:{port}", count, index)
+        info = ProcessInfo(f"localhost:{port}", count, index, token=token)
         try:
             met = meet(info, wait)
         except UserError as error:
@@ -120,7 +122,7 @@ def test_process_0_is_missing():
 
 
 def test_a_port_that_stays_in_use():
-    with socket.create_server(("", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         info = ProcessInfo(f"localhost:{taken.getsockname()[1]}", 2, 0)
         with pytest.raises(RetryError, match="in use"):
             meet(info, 0.3)
@@ -137,7 +139,7 @@ def test_processes_with_different_counts():
 
     def run(index):
         with pytest.raises(UserError, match="expects 3 processes, process 0 2") as raised:
-            meet(ProcessInfo(f"localhost:{port}", 2 + index, index), 30.0)
+            meet(ProcessInfo(f"localhost:{port}", 2 + index, index, token="a run"), 30.0)
         assert raised.value.exit_code == USER_ERROR_EXIT_CODE
         return str(raised.value)
 
@@ -146,25 +148,141 @@ def test_processes_with_different_counts():
     assert first == second
 
 
-def test_foreign_connections_and_restarted_processes_are_handled():
+HELLO = {"process": 1, "processes": 3, "host": "somewhere", "token": "a run"}
+
+
+def test_a_process_that_was_restarted_replaces_the_one_that_ended():
     port = free_port()
-
-    def first():
-        return meet(ProcessInfo(f"localhost:{port}", 3, 0), 30.0).hosts
-
     with ThreadPoolExecutor(3) as pool:
-        hosts = pool.submit(first)
-        stranger = _connected(port)
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        first = pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, 0, token="a run"), 30.0)
         gone = _connected(port)
-        Connection(gone).send({"process": 1, "processes": 3, "host": "somewhere"})
+        Connection(gone).send(HELLO)
         gone.close()
         others = [
-            pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, index), 30.0) for index in (1, 2)
+            pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, index, token="a run"), 30.0)
+            for index in (1, 2)
         ]
-        assert hosts.result() == (socket.gethostname(),) * 3
-        assert all(other.result().hosts == hosts.result() for other in others)
-        stranger.close()
+        assert first.result().hosts == (socket.gethostname(),) * 3
+        assert all(other.result().hosts == first.result().hosts for other in others)
+
+
+STRANGERS = {
+    "another protocol": b"GET / HTTP/1.1\r\n\r\n",
+    "not an object": b"[1]\n",
+    "too deep": b"[" * 4000 + b"\n",
+    "too long": b"x" * 10_000,
+    "a number as text": json.dumps({**HELLO, "process": "1"}).encode() + b"\n",
+    "true as a number": json.dumps({**HELLO, "process": True}).encode() + b"\n",
+    "no token": json.dumps({k: v for k, v in HELLO.items() if k != "token"}).encode() + b"\n",
+    "another token": json.dumps({**HELLO, "token": "another run"}).encode() + b"\n",
+    "another token and count": json.dumps({**HELLO, "token": "", "processes": 9}).encode() + b"\n",
+}
+
+
+@pytest.mark.parametrize("said", STRANGERS.values(), ids=STRANGERS.keys())
+def test_a_stranger_is_dropped_and_the_run_begins(said, caplog):
+    port = free_port()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, 0, token="a run"), 30.0)
+        with _connected(port) as stranger, _connected(port) as again:
+            stranger.sendall(said)
+            again.sendall(said)
+            assert _closed(stranger)
+            assert _closed(again)
+        others = [
+            pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, index, token="a run"), 30.0)
+            for index in (1, 2)
+        ]
+        assert first.result().hosts == others[0].result().hosts == others[1].result().hosts
+    dropped = [message for message in caplog.messages if "dropped a connection" in message]
+    assert len(dropped) == 1
+    assert "127.0.0.1" in dropped[0]
+
+
+def test_silent_and_dripping_strangers_delay_nobody():
+    """Each of ten used to cost two seconds; one that drips held the meeting for good."""
+    port = free_port()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(meet, ProcessInfo(f"localhost:{port}", 3, 0), 30.0)
+        silent = [_connected(port) for _ in range(10)]
+        done = threading.Event()
+
+        def drip():
+            while not done.wait(0.2):
+                silent[0].send(b" ")
+
+        pool.submit(drip)
+        began = time.monotonic()
+        with ThreadPoolExecutor(2) as others:
+            infos = [ProcessInfo(f"localhost:{port}", 3, index) for index in (1, 2)]
+            met = list(others.map(lambda info: meet(info, 30.0), infos))
+        took = time.monotonic() - began
+        done.set()
+        assert met[0].hosts == first.result().hosts
+        assert took < 2.0
+        for link in silent:
+            link.close()
+
+
+def test_a_message_that_drips_in_has_a_deadline():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    done = threading.Event()
+
+    def drip():
+        while not done.wait(0.05):
+            theirs.send(b" ")
+
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        pool.submit(drip)
+        with pytest.raises(TimeoutError):
+            Connection(ours).receive(0.5)
+        done.set()
+
+
+def test_without_a_token_a_wrong_count_ends_only_the_process_that_has_it(caplog):
+    port = free_port()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(meet, ProcessInfo(f"localhost:{port}", 2, 0), 30.0)
+        with pytest.raises(UserError, match="expects 3 processes, process 0 2"):
+            meet(ProcessInfo(f"localhost:{port}", 3, 1), 30.0)
+        second = pool.submit(meet, ProcessInfo(f"localhost:{port}", 2, 1), 30.0)
+        assert first.result().hosts == second.result().hosts
+    assert any("expects 3 processes" in message for message in caplog.messages)
+
+
+def test_process_0_listens_at_the_coordinators_address_only(monkeypatch):
+    monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
+    assert bind_host(ProcessInfo("127.0.0.1:1", 2, 0)) == "127.0.0.1"
+    assert bind_host(ProcessInfo("localhost:1", 2, 0)) == "127.0.0.1"
+    # An address of another host (RFC 5737), a name of no host, a name that is loopback only here.
+    assert bind_host(ProcessInfo("192.0.2.1:1", 2, 0)) == ""
+    assert bind_host(ProcessInfo("no-such-host.invalid:1", 2, 0)) == ""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [LOOPBACK_OF_DEBIAN])
+    assert bind_host(ProcessInfo("node1:1", 2, 0)) == ""
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "10.0.0.1:8476")
+    assert bind_host(ProcessInfo("node1:1", 2, 0)) == "10.0.0.1"
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "[::]:8476")
+    assert bind_host(ProcessInfo("127.0.0.1:1", 2, 0)) == ""
+
+
+LOOPBACK_OF_DEBIAN = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))
+
+
+def test_a_wait_has_a_limit_and_names_who_is_late(monkeypatch):
+    monkeypatch.setattr("tupe_jax.distributed.process_group.GRACE_SECONDS", 0.2)
+
+    def act(processes):
+        if processes.index == 2:
+            time.sleep(1.0)
+            return None
+        return processes.gather("rows", 1, seconds=0.3)
+
+    first, second, _ = together(3, act)
+    assert isinstance(first, RetryError)
+    assert "waited 0.3 s for process 2 (" in str(first)
+    assert isinstance(second, RetryError)
 
 
 def _connected(port):
@@ -172,4 +290,12 @@ def _connected(port):
         try:
             return socket.create_connection(("localhost", port))
         except ConnectionRefusedError:
-            continue
+            time.sleep(0.01)
+
+
+def _closed(link):
+    link.settimeout(20)
+    try:
+        return link.recv(1) == b""
+    except ConnectionResetError:  # closed with what we sent still unread
+        return True

@@ -32,6 +32,27 @@ sys.exit(main())
 """
 
 
+# A reader that never returns, as on a file system that stalls: from the n-th batch in one process.
+HUNG_READER = """
+import sys, threading
+from tupe_jax.cli import main
+from tupe_jax.data.pretraining.readers import PreparedReader
+
+process, batches = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+next_batch = PreparedReader.next
+
+def hang(reader):
+    global batches
+    batches -= 1
+    if batches < 0 and (f"--process={process}" in sys.argv or process < 0):
+        threading.Event().wait()
+    return next_batch(reader)
+
+PreparedReader.next = hang
+sys.exit(main())
+"""
+
+
 def make_corpus(folder):
     vocabulary = train_tokenizer(TASK, folder / "v.model", size=PIECES, cleaning=(), seed=0)
     settings = PrepareConfig(TASK, vocabulary.path, LENGTH, shards=2)
@@ -98,14 +119,13 @@ def run_here(arguments, workdir, stop=None):
     return pretrain(config_of(arguments), workdir, stop or NeverStop())
 
 
-def start_elsewhere(arguments, workdir, devices=1, *, tensorflow=True):
+def start_elsewhere(arguments, workdir, devices=1, *, program=("-m", "tupe_jax")):
     """`tupe pretrain` as a process of its own, with so many devices."""
     environment = {
         **os.environ,
         "JAX_NUM_CPU_DEVICES": str(devices),
         "PYTHONPATH": str(ROOT),
     }
-    program = ["-m", "tupe_jax"] if tensorflow else ["-c", WITHOUT_TENSORFLOW]
     command = [sys.executable, *program, "pretrain", "--config=tupe_r:tiny"]
     return subprocess.Popen(
         [*command, f"--workdir={workdir}", *arguments],
@@ -116,7 +136,7 @@ def start_elsewhere(arguments, workdir, devices=1, *, tensorflow=True):
     )
 
 
-def start_many(arguments, workdir, count, devices=1):
+def start_many(arguments, workdir, count, devices=1, **options):
     """One run of several processes on this machine."""
     coordinator = f"--coordinator=localhost:{free_port()}"
     return [
@@ -124,6 +144,7 @@ def start_many(arguments, workdir, count, devices=1):
             [*arguments, coordinator, f"--processes={count}", f"--process={index}"],
             workdir,
             devices,
+            **options,
         )
         for index in range(count)
     ]
@@ -208,8 +229,8 @@ def steps_with_saves(corpus, reader="prepared", every=3):
     )
 
 
-def left_alone(arguments, workdir, devices, *, tensorflow=True):
-    finish(start_elsewhere(arguments, workdir, devices, tensorflow=tensorflow))
+def left_alone(arguments, workdir, devices, **options):
+    finish(start_elsewhere(arguments, workdir, devices, **options))
     return workdir
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def calm(corpus, tmp_path_factory):
     """Of prepared rows, which need no TensorFlow; how often it saves does not change a run."""
     arguments, folder = runs.steps_with_saves(corpus), tmp_path_factory.mktemp("calm")
-    return runs.left_alone(arguments, folder, devices=1, tensorflow=False)
+    return runs.left_alone(arguments, folder, devices=1, program=("-c", runs.WITHOUT_TENSORFLOW))
 
 
 def test_killed_at_random_moments(calm, corpus, tmp_path):

@@ -26,6 +26,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from tupe_jax.checkpointing.checksum import fingerprints
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.utils.errors import RetryError, UserError
 
 FORMAT = 1
@@ -161,7 +162,12 @@ def read_tokenizer(directory: epath.Path, metadata: CheckpointMetadata) -> bytes
     return vocabulary
 
 
-def read_state(directory: epath.Path, metadata: CheckpointMetadata, abstract_state: Any) -> Any:
+def read_state(
+    directory: epath.Path,
+    metadata: CheckpointMetadata,
+    abstract_state: Any,
+    together: "Together",
+) -> Any:
     """All arrays, in the structure and with the shardings of `abstract_state`."""
     wanted = arrays_by_name(abstract_state)
     _check_same_arrays(directory, metadata.arrays, wanted)
@@ -172,7 +178,7 @@ def read_state(directory: epath.Path, metadata: CheckpointMetadata, abstract_sta
         )
         for name, array in wanted.items()
     }
-    with all_or_none():  # each process reads its own part
+    with together.all_or_none(f"reading {directory}"):  # each process reads its own part
         arrays = _read_arrays(directory, restore_args)
     _check_bits(metadata, arrays)
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [arrays[name] for name in wanted])
@@ -227,23 +233,28 @@ def _check_same_arrays(
         )
 
 
-@contextmanager
-def all_or_none() -> Iterator[None]:
-    """If one process finds damage, all do.
+@dataclass(frozen=True)
+class Together:
+    """The processes that read a checkpoint, and how long they wait for each other."""
 
-    They must agree before the next collective operation: if only one fell back to an older
-    checkpoint, the others would wait for it forever.
-    """
-    damage = None
-    try:
-        yield
-    except DamagedError as error:
-        damage = error
-    damaged = int(damage is not None)
-    if jax.process_count() > 1:
-        damaged = ocp.multihost.global_max([damaged])[0]
-    if damaged:
-        raise damage or DamagedError("another process cannot read its part of it")
+    processes: ProcessGroup = SINGLE_PROCESS
+    seconds: float | None = None
+
+    @contextmanager
+    def all_or_none(self, what: str) -> Iterator[None]:
+        """If one process finds damage, all do.
+
+        They must agree before the next collective operation: if only one fell back to an older
+        checkpoint, the others would wait for it forever.
+        """
+        damage = None
+        try:
+            yield
+        except DamagedError as error:
+            damage = error
+        damaged = any(self.processes.gather(what, damage is not None, self.seconds))
+        if damaged:
+            raise damage or DamagedError("another process cannot read its part of it")
 
 
 @contextmanager

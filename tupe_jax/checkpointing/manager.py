@@ -22,11 +22,14 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from tupe_jax.checkpointing import format as checkpoint_format
 from tupe_jax.checkpointing.format import Array, CheckpointMetadata, DamagedError, Json
+from tupe_jax.checkpointing.save_errors import report_failures
 from tupe_jax.config.schema import CheckpointConfig
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.utils.errors import UserError, writing_failed
 
 FOLDER = "checkpoints"
 """The folder of a work directory that holds them."""
+TIMEOUT_SECONDS = 1800.0
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +48,21 @@ class Restored:
 class Checkpoints:
     """The checkpoints in `folder`; every process of a run makes the same calls.
 
-    A save that failed in the background is a `RetryError` at the next call.
+    A save that failed in the background is a `RetryError` at the next call. With several processes
+    it ends all of them at once.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], settings: CheckpointConfig) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: CheckpointConfig,
+        processes: ProcessGroup = SINGLE_PROCESS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._folder = _absolute(folder)
         self._settings = settings
+        self._processes = processes
+        self._timeout_seconds = timeout_seconds
         with self._report_write_errors():
             # Orbax would not notice before the first save.
             if self._folder.exists() and not self._folder.is_dir():
@@ -126,13 +138,14 @@ class Checkpoints:
     def restore(self, abstract_state: Any) -> Restored | None:
         """The newest valid checkpoint, its arrays with the shardings of `abstract_state`."""
         self.wait()
+        together = checkpoint_format.Together(self._processes, self._timeout_seconds)
         damaged: list[tuple[epath.Path, DamagedError]] = []
         for directory in self._newest_first():
             try:
-                with checkpoint_format.all_or_none():
+                with together.all_or_none(f"reading the metadata of {directory}"):
                     metadata = checkpoint_format.read_metadata(directory)
                     vocabulary = checkpoint_format.read_tokenizer(directory, metadata)
-                state = checkpoint_format.read_state(directory, metadata, abstract_state)
+                state = checkpoint_format.read_state(directory, metadata, abstract_state, together)
             except DamagedError as damage:
                 damaged.append((directory, damage))
                 continue
@@ -156,9 +169,13 @@ class Checkpoints:
         kept = [policies.LatestN(settings.keep), policies.CustomSteps(settings.keep_steps)]
         if settings.keep_best:
             kept.append(_Best(self._valid_losses))
+        handlers = checkpoint_format.handlers()
+        if self._processes.count > 1:
+            for handler in handlers.values():
+                report_failures(handler, self._end_all)
         return ocp.CheckpointManager(
             self._folder,
-            item_handlers=checkpoint_format.handlers(),
+            item_handlers=handlers,
             options=ocp.CheckpointManagerOptions(
                 save_decision_policy=policies.AnySavePolicy(
                     [
@@ -172,6 +189,7 @@ class Checkpoints:
                 lightweight_initialize=True,
                 # Which checkpoints there are is what process 0 sees, for all.
                 single_host_load_and_broadcast=jax.process_count() > 1,
+                async_options=ocp.AsyncOptions(timeout_secs=math.ceil(self._timeout_seconds)),
             ),
         )
 
@@ -183,14 +201,14 @@ class Checkpoints:
     ) -> None:
         if not damaged:
             return
-        for directory, damage in damaged if ocp.multihost.is_primary_host(0) else ():
+        for directory, damage in damaged if self._processes.index == 0 else ():
             aside = _free_name(directory)
             directory.rename(aside)
             logger.warning(
                 "checkpoint %s is damaged (%s): renamed to %s, resuming from step %s",
                 *(directory, damage, aside.name, instead.name),
             )
-        ocp.multihost.sync_global_processes("tupe_jax:damaged_checkpoints_set_aside")
+        self._processes.gather("setting damaged checkpoints aside", None)
         self._manager.close()
         self._manager = self._open()
 
@@ -202,12 +220,23 @@ class Checkpoints:
         except UserError:
             raise
         except (OSError, ValueError) as error:
-            raise writing_failed(
-                f"cannot save checkpoints in {self._folder}: {' '.join(str(error).split())}; "
-                "make room or choose another work directory, then start again: "
-                "earlier checkpoints are whole",
-                error,
-            ) from error
+            if self._processes.count > 1:
+                self._end_all(error)
+            raise self._write_error(error) from error
+
+    def _write_error(self, error: Exception) -> UserError:
+        return writing_failed(
+            f"cannot save checkpoints in {self._folder}: {' '.join(str(error).split())}; "
+            "make room or choose another work directory, then start again: "
+            "earlier checkpoints are whole",
+            error,
+        )
+
+    def _end_all(self, error: Exception) -> None:
+        """End all processes: they could only wait for this one."""
+        failure = self._write_error(error)
+        logger.error("%s", failure)
+        self._processes.abandon(f"failed: {failure}", failure.exit_code)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,15 @@ SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 To use several processes, on one host or several, start the same command in each with
 --coordinator=host:port (of process 0), --processes=N and --process=0 to N-1; on TPU pods, under
 SLURM and under Open MPI these flags are not needed. All processes must share the work directory. If
-one fails or dies, all end. Exit code 76: a process was lost or did not connect, the storage failed,
-or another run uses the work directory; start all processes again.
+one fails, dies or hangs, all end.
+
+Exit codes:
+  0    finished
+  75   stopped on request (SIGTERM, Ctrl-C); the same command resumes
+  76   retry: a process was lost, hung or did not connect, the storage failed, or another run uses
+       the work directory; start all processes again (also after 134, an abort by JAX)
+  2    wrong arguments, settings or input
+  1    failed: any other error
 """
 
 import argparse
@@ -39,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, metavar="N", help="number of processes")
     parser.add_argument("--process", type=int, metavar="I", help="index of this process, from 0")
     parser.add_argument(
+        "--token",
+        help="any text, the same in all processes: connections with another one are dropped "
+        "(default: the variable TUPE_TOKEN, or the job of SLURM or Open MPI)",
+    )
+    parser.add_argument(
         "--wait",
         type=float,
         default=300.0,
@@ -57,16 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
-    flags = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
-    with StopSignal() as stop:
+    flags = ProcessFlags(
+        arguments.coordinator, arguments.processes, arguments.process, arguments.token
+    )
+    with StopSignal(config.watchdog.stop_seconds) as stop:
         try:
             process = find_process(flags, arguments.wait)
-            processes = join(process, arguments.wait)
+            processes = join(process, arguments.wait, config.watchdog.silence_seconds)
         except StopBeforeTraining:
             return _stopped_before_training(SINGLE_PROCESS)
+        stop.abandon = processes.abandon
         with processes:
             try:
-                start_jax(process)
+                start_jax(process, config.watchdog.jax_heartbeat_seconds)
                 return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
                 return _stopped_before_training(processes)
@@ -118,7 +133,7 @@ def _run_alone(
             shown = replace(outcome, model=exported_model(config, params))
         print(summarise(shown, workdir))
 
-    processes.first("the summary", summary)
+    processes.first("the summary", summary, 60 * config.watchdog.checkpoint_minutes)
     return 0
 
 
@@ -126,7 +141,8 @@ def _stopped_before_training(processes: "ProcessGroup") -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
 
     logger.info("stopped before training began; the same command starts again")
-    processes.abandon("received a stop request before training began", STOPPED_EXIT_CODE)
+    if processes.count > 1:
+        processes.abandon("received a stop request before training began", STOPPED_EXIT_CODE)
     return STOPPED_EXIT_CODE
 
 

@@ -298,6 +298,8 @@ class CheckpointConfig:
 
     every: int = 10_000
     """Save a checkpoint after so many steps."""
+    every_minutes: float = 30.0
+    """Save a checkpoint if the last one is so many minutes old; 0 turns it off."""
     keep: int = 3
     """How many of the newest checkpoints to keep."""
     keep_steps: tuple[int, ...] = ()
@@ -308,6 +310,40 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint")
         require_positive(self, "checkpoint", "every", "keep")
+        if not self.every_minutes >= 0:
+            raise UserError(f"checkpoint.every_minutes={self.every_minutes} must not be negative")
+
+
+@dataclass(frozen=True)
+class WatchdogConfig:
+    """When a run that hangs is ended, with exit code 76."""
+
+    stalled_minutes: float = 10.0
+    """If no step or batch of the evaluation completes for so long, or for 20 median steps if that
+    is longer; 0 turns off this limit and the two below."""
+    compile_minutes: float = 60.0
+    """While the train step is compiled."""
+    checkpoint_minutes: float = 30.0
+    """While a checkpoint is saved or restored."""
+    silence_seconds: float = 60.0
+    """If a process sends no heartbeat to the others for so long."""
+    jax_heartbeat_seconds: int = 180
+    """JAX's own limit for that, after which it aborts with exit code 134 and names no host."""
+    stop_seconds: float = 120.0
+    """After SIGTERM: if the run does not begin to stop for so long, it ends without saving."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "watchdog")
+        require_positive(self, "watchdog", "silence_seconds", "jax_heartbeat_seconds")
+        for name in ("stalled_minutes", "compile_minutes", "checkpoint_minutes", "stop_seconds"):
+            value = getattr(self, name)
+            if not value >= 0 or (value == 0 and name != "stalled_minutes"):
+                raise UserError(f"watchdog.{name}={value} must be positive")
+        if self.jax_heartbeat_seconds <= self.silence_seconds:
+            raise UserError(
+                f"watchdog.jax_heartbeat_seconds={self.jax_heartbeat_seconds} must be above "
+                f"watchdog.silence_seconds={self.silence_seconds:g}: JAX names no host"
+            )
 
 
 @dataclass(frozen=True)
@@ -334,6 +370,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     seed: int = 0
 

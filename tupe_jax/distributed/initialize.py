@@ -3,16 +3,19 @@
 Sources: the flags `--coordinator=host:port --processes=4 --process=0`; for those not given, the
 variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; without any of them, what
 JAX detects on TPU pods (Cloud TPU VMs, GKE), under SLURM and under Open MPI.
+
+The token that tells this run's processes from others: `--token`, the variable TUPE_TOKEN, or the
+job of SLURM or Open MPI.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 from jax._src import clusters  # the public API detects a cluster only when it starts
 
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from tupe_jax.distributed.rendezvous import ProcessInfo, meet
+from tupe_jax.distributed.rendezvous import ProcessInfo, bind_host, meet
 from tupe_jax.utils.errors import RetryError, UserError
 from tupe_jax.utils.logging import configure_logging
 
@@ -23,6 +26,8 @@ CLUSTERS = (
     clusters.GkeTpuCluster,
     clusters.GceTpuCluster,
 )
+# By JAX's name of a cluster: variables that are the same in all processes of a job, in no other.
+JOB_VARIABLES = {"slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"), "ompi": ("OMPI_MCA_orte_hnp_uri",)}
 
 
 @dataclass(frozen=True)
@@ -32,19 +37,22 @@ class ProcessFlags:
     coordinator: str | None = None
     processes: int | None = None
     process: int | None = None
+    token: str | None = None
 
 
-def join(process: ProcessInfo | None, wait_seconds: float) -> ProcessGroup:
+def join(process: ProcessInfo | None, wait_seconds: float, silence_seconds: float) -> ProcessGroup:
     """Connect to the other processes."""
     if process is None:
         return SINGLE_PROCESS
     configure_logging(process.index, process.count)
     peers = meet(process, wait_seconds)
-    return ProcessGroup(process.index, peers.hosts, peers.connections)
+    return ProcessGroup(process.index, peers.hosts, peers.connections, silence_seconds)
 
 
-def start_jax(process: ProcessInfo | None) -> None:
+def start_jax(process: ProcessInfo | None, heartbeat_seconds: int) -> None:
     """Start JAX's distributed runtime, before any device is used.
+
+    JAX aborts (exit code 134) if a process sent no heartbeat for `heartbeat_seconds`.
 
     Call it in the context of the process group: if one process fails here, JAX lets the others wait
     for minutes.
@@ -54,16 +62,31 @@ def start_jax(process: ProcessInfo | None) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would handle SIGTERM itself; `tupe_jax.run.preemption` does.
     jax.config.update("jax_enable_preemption_service", False)
+    host = bind_host(process)
+    bracketed = f"[{host}]" if ":" in host else host
     jax.distributed.initialize(
         process.coordinator,
         process.count,
         process.index,
         cluster_detection_method=process.cluster or "deactivate",
+        coordinator_bind_address=f"{bracketed}:{process.port}" if host else None,
+        heartbeat_timeout_seconds=heartbeat_seconds,
     )
 
 
 def find_process(flags: ProcessFlags, wait_seconds: float) -> ProcessInfo | None:
     """Which process of a run this is; None if it is the only one."""
+    process = _find_process(flags, wait_seconds)
+    return process and replace(process, token=_token(flags, process))
+
+
+def _token(flags: ProcessFlags, process: ProcessInfo) -> str:
+    given = flags.token or os.environ.get("TUPE_TOKEN")
+    job = [os.environ.get(name, "") for name in JOB_VARIABLES.get(process.cluster or "", ())]
+    return given or ".".join(job)
+
+
+def _find_process(flags: ProcessFlags, wait_seconds: float) -> ProcessInfo | None:
     given = {
         "--coordinator or JAX_COORDINATOR_ADDRESS": flags.coordinator
         or os.environ.get("JAX_COORDINATOR_ADDRESS"),

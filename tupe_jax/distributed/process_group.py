@@ -1,12 +1,14 @@
 """The processes of one run, and the small messages that they exchange.
 
 Every process runs the same program. Only process 0 writes files and logs progress; the others wait
-for its results (`first`), and all compare what must agree (`require_same`). A process that fails
-sends its reason to the others. A process that dies closes its connection. In both cases all others
-end at once and name it, instead of waiting for it in their next collective. The exit code is that
-of the failed process, or `RETRY_EXIT_CODE`.
+for its results (`first`), and all compare what must agree (`require_same`). Every wait has a time
+limit. A process that fails sends its reason to the others. A process that dies closes its
+connection. A process that is stopped sends no heartbeats. In these cases all others end at once and
+name it, instead of waiting for it in their next collective. The exit code is that of the failed
+process, or `RETRY_EXIT_CODE`.
 """
 
+import faulthandler
 import json
 import logging
 import os
@@ -17,14 +19,19 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from tupe_jax.distributed.rendezvous import Connection, Json
-from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
+import jax
 
+from tupe_jax.distributed.heartbeat import Heartbeat, furthest_behind, slowest
+from tupe_jax.distributed.rendezvous import GRACE_SECONDS, Connection, Json
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError
+
+HEARTBEAT_SECONDS = 2.0
+SILENCE_SECONDS = 60.0
+SLOW_NOTICE_SECONDS = 600.0
 WAITING_NOTICE_SECONDS = 60.0
-# When a process dies, its peers may see a network error before they learn which process it was.
-NEWS_SECONDS = 3.0
+EXCHANGE_SECONDS = 600.0
 _END = "the end"
 
 T = TypeVar("T")
@@ -36,23 +43,34 @@ class ProcessGroup:
     """All processes of a run, seen from one of them; a context that they leave together."""
 
     def __init__(
-        self, index: int, hosts: tuple[str, ...], connections: Mapping[int, Connection]
+        self,
+        index: int,
+        hosts: tuple[str, ...],
+        connections: Mapping[int, Connection],
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.index = index
+        self.heartbeat = Heartbeat()
+        """How far this process is; replaced by the training loop's watchdog."""
         self._hosts = hosts
         self._connections = connections
+        self._silence_seconds = silence_seconds
         self._news = threading.Condition()
         self._values: dict[str, dict[int, Json]] = {}
         """At process 0: values received, by the name of the exchange and by process."""
         self._answers: dict[str, Json] = {}
         """At other processes: results received from process 0, by the name of the exchange."""
         self._left: set[int] = set()
-        self._ending = threading.RLock()
-        """Held by the thread that ends this process, so that later failures of others are ignored.
-
-        Reentrant: Ctrl-C may interrupt the first attempt."""
+        self._ending = threading.Lock()
+        """Taken by the thread that ends this process, so that later failures are ignored."""
+        self._beats: dict[int, Heartbeat] = {}
+        self._heard: dict[int, float] = dict.fromkeys(connections, time.monotonic())
+        self._behind, self._quiet = "", 0.0
+        """From process 0's heartbeat: which process is behind; the longest silence of any."""
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
+        if connections:
+            threading.Thread(target=self._keep_beating, daemon=True).start()
 
     @property
     def count(self) -> int:
@@ -63,18 +81,20 @@ class ProcessGroup:
 
     # -------------------------------------------------------------------------- exchanging values
 
-    def first(self, what: str, do: Callable[[], T]) -> T:
+    def first(self, what: str, do: Callable[[], T], seconds: float | None = EXCHANGE_SECONDS) -> T:
         """Call `do` in process 0 while the others wait; return its result (JSON) in all."""
         if self.count == 1:
             return do()
         result: T = self._exchange(
-            what, do() if self.index == 0 else None, lambda values: values[0]
+            what, do() if self.index == 0 else None, lambda values: values[0], seconds
         )
         return result
 
-    def gather(self, what: str, value: Json) -> list[Json]:
+    def gather(
+        self, what: str, value: Json, seconds: float | None = EXCHANGE_SECONDS
+    ) -> list[Json]:
         """The values (small, JSON) of all processes, in all of them."""
-        values: list[Json] = self._exchange(what, value, lambda values: values)
+        values: list[Json] = self._exchange(what, value, lambda values: values, seconds)
         return values
 
     def require_same(self, what: str, values: Mapping[str, Json]) -> None:
@@ -90,19 +110,34 @@ class ProcessGroup:
                         )
             return None
 
-        if found := self._exchange(f"comparing {what}", dict(values), difference):
+        compare = f"comparing {what}"
+        if found := self._exchange(compare, dict(values), difference, EXCHANGE_SECONDS):
             raise UserError(found)
 
-    def _exchange(self, what: str, value: Json, conclude: Callable[[list[Json]], Json]) -> Json:
-        """Process 0 derives a result from the values of all. A wait beyond a minute is logged."""
+    def _exchange(
+        self,
+        what: str,
+        value: Json,
+        conclude: Callable[[list[Json]], Json],
+        seconds: float | None,
+    ) -> Json:
+        """Process 0 derives a result from the values of all. A wait beyond a minute is logged.
+
+        A wait beyond `seconds` is a `RetryError` that names the late processes. None: no limit, as
+        long as their heartbeats arrive.
+        """
         value = json.loads(json.dumps(value))  # as the others receive it
         if self.index:
             self._send(self._connections[0], {"for": what, "value": value})
-            self._wait(what, lambda: [] if what in self._answers else [0])
+            # Only process 0 knows which process is late: wait a little longer for its error.
+            limit = None if seconds is None else seconds + GRACE_SECONDS
+            self._wait(what, lambda: [] if what in self._answers else [0], limit)
             return self._answers.pop(what)
         with self._news:
             self._values.setdefault(what, {})[0] = value
-        self._wait(what, lambda: [i for i in range(self.count) if i not in self._values[what]])
+        self._wait(
+            what, lambda: [i for i in range(self.count) if i not in self._values[what]], seconds
+        )
         result = conclude([value for _, value in sorted(self._values.pop(what).items())])
         for connection in self._connections.values():
             self._send(connection, {"all": what, "result": result})
@@ -115,16 +150,22 @@ class ProcessGroup:
     def _receive(self, connection: Connection) -> Json:
         try:
             return connection.receive()
-        except OSError:  # the host is unreachable
+        except (OSError, ValueError):  # the host is unreachable, or a message was cut off
             return None
 
-    def _wait(self, what: str, missing: Callable[[], list[int]]) -> None:
+    def _wait(self, what: str, missing: Callable[[], list[int]], seconds: float | None) -> None:
         began, notice = time.monotonic(), WAITING_NOTICE_SECONDS
         with self._news:
             while absent := missing():
-                if time.monotonic() - began > notice:
+                waited = time.monotonic() - began
+                names = ", ".join(self.name(i) for i in absent[:8])
+                if seconds is not None and waited > seconds:
+                    raise RetryError(
+                        f"waited {seconds:g} s for {names}: {what}. The same command in all "
+                        "processes resumes from the newest checkpoint"
+                    )
+                if waited > notice:
                     notice *= 2
-                    names = ", ".join(self.name(i) for i in absent[:8])
                     logger.warning(
                         "process %d waits for %s: %s. Usual causes: slow storage; a program that "
                         "still compiles; a process that hangs",
@@ -137,18 +178,14 @@ class ProcessGroup:
     def _listen(self, peer: int, connection: Connection) -> None:
         """Runs in its own thread: the main thread may be waiting for a device."""
         while (message := self._receive(connection)) is not None:
-            with self._news:
-                if "failed" in message:
-                    self._end_here(message["failed"], message["code"])
-                elif "all" in message:
-                    self._answers[message["all"]] = message["result"]
-                    if message["all"] == _END:
-                        self._left.add(peer)
-                else:
-                    self._values.setdefault(message["for"], {})[peer] = message["value"]
-                    if message["for"] == _END:
-                        self._left.add(peer)
-                self._news.notify_all()
+            self._heard[peer] = time.monotonic()
+            if "failed" in message:
+                self._end_here(message["failed"], message["code"], stacks=message["stacks"])
+            elif "beat" in message:
+                self._beats[peer] = Heartbeat.parse(message["beat"])
+                self._behind, self._quiet = message["behind"], message["quiet"]
+            else:
+                self._note(peer, message)
         if peer not in self._left:
             self._end_here(
                 f"{self.name(peer)} has died or cannot be reached; the same command in all "
@@ -156,14 +193,99 @@ class ProcessGroup:
                 RETRY_EXIT_CODE,
             )
 
+    def _note(self, peer: int, message: Json) -> None:
+        """A value for an exchange, or its result."""
+        with self._news:
+            if "all" in message:
+                name = message["all"]
+                self._answers[name] = message["result"]
+            else:
+                name = message["for"]
+                self._values.setdefault(name, {})[peer] = message["value"]
+            if name == _END:
+                self._left.add(peer)
+            self._news.notify_all()
+
+    # ---------------------------------------------------------------------------------- heartbeats
+
+    def behind(self) -> str:
+        """The process that is behind all others, and what it does; empty if there is none."""
+        if self.index:
+            return self._behind
+        beats = self._beats | {0: self.heartbeat}
+        index = furthest_behind(beats)
+        return "" if index is None else f"{self.name(index)}, {beats[index]}"
+
+    def _keep_beating(self) -> None:
+        """Runs in its own thread. Send heartbeats; end if another process sends none."""
+        noticed = -SLOW_NOTICE_SECONDS
+        before = time.monotonic()
+        while True:
+            time.sleep(HEARTBEAT_SECONDS)
+            now = time.monotonic()
+            if now - before > self._silence_seconds / 2:  # this process itself was stopped
+                self._heard.update(dict.fromkeys(self._heard, now))
+            before = now
+            for peer, heard in self._heard.items():
+                if now - heard > self._silence_seconds and peer not in self._left:
+                    self._end_here(
+                        f"{self.name(peer)} has sent no heartbeat for {now - heard:.0f} s: it was "
+                        "stopped, or its host hangs; the same command in all processes resumes "
+                        "from the newest checkpoint",
+                        RETRY_EXIT_CODE,
+                    )
+            quiet = max(now - heard for heard in self._heard.values())
+            status = {"beat": self.heartbeat.message(), "behind": self.behind(), "quiet": quiet}
+            for connection in self._connections.values():
+                self._send(connection, status)
+            if self.index == 0 and now - noticed > SLOW_NOTICE_SECONDS and self._warn_if_slow():
+                noticed = now
+
+    def _warn_if_slow(self) -> bool:
+        beats = self._beats | {0: self.heartbeat}
+        index = slowest(beats)
+        if index is None:
+            return False
+        beat = beats[index]
+        logger.warning(
+            "step %d: %s is the slowest: it waits %.2f s for data in a step of %.2f s (%.0f %%)",
+            *(beat.step, self.name(index), beat.data_seconds, beat.step_seconds),
+            100 * beat.data_seconds / beat.step_seconds,
+        )
+        return True
+
+    def _wait_until_all_are_heard(self) -> None:
+        """Wait for a heartbeat of every process, or until `_keep_beating` ends this one.
+
+        When a process dies or is stopped, its peers may see a network error before they learn which
+        process it was.
+        """
+        began = time.monotonic()
+        while time.monotonic() - began < self._silence_seconds + 2 * HEARTBEAT_SECONDS:
+            heard = min(self._heard.values()) - (self._quiet if self.index else 0.0)
+            if heard > began + HEARTBEAT_SECONDS / 2:
+                return
+            time.sleep(HEARTBEAT_SECONDS / 4)
+
     # ------------------------------------------------------------------------------ ending together
 
-    def abandon(self, reason: str, exit_code: int) -> None:
-        """End all processes, including this one. `reason` follows the name of this one."""
-        if self.count > 1:
-            self._ending.acquire()
-            self._send_failure(f"{self.name(self.index)} {reason}", exit_code)
-            _exit(exit_code)
+    def abandon(self, reason: str, exit_code: int, *, stacks: bool = False) -> NoReturn:
+        """End all processes, including this one. `reason` follows the name of this one.
+
+        With `stacks`, the others print the stacks of their threads.
+        """
+        reason = f"{self.name(self.index)} {reason}"
+
+        def end() -> None:
+            if self._ending.acquire(blocking=False):
+                self._send_failure(reason, exit_code, stacks)
+                _exit(exit_code)
+
+        # In a thread, since a signal may interrupt the caller.
+        threading.Thread(target=end).start()
+        while True:
+            with suppress(BaseException):
+                threading.Event().wait()
 
     def __enter__(self) -> "ProcessGroup":
         return self
@@ -179,26 +301,29 @@ class ProcessGroup:
         if error is None:
             self.gather(_END, None)
             return
-        exit_code = error.exit_code if isinstance(error, UserError) else 1
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
             logger.error("%s", error)
-            self.abandon(f"failed: {error}", exit_code)
-        time.sleep(NEWS_SECONDS)  # `_listen` ends this process if the cause is another one
+            self.abandon(f"failed: {error}", error.exit_code)
+        self._wait_until_all_are_heard()
         logger.error("%s", type(error).__name__, exc_info=error)
-        self.abandon(f"failed: {type(error).__name__}: {_first_line(error)}", exit_code)
+        behind = f" (behind: {self.behind()})" if self.behind() else ""
+        self.abandon(
+            f"failed: {type(error).__name__}: {_first_line(error)}{behind}", _exit_code(error)
+        )
 
-    def _end_here(self, reason: str, exit_code: int) -> None:
+    def _end_here(self, reason: str, exit_code: int, *, stacks: bool = False) -> None:
         """End this process because of another one; process 0 informs the rest."""
         if not self._ending.acquire(blocking=False):
             return
         logger.error("ended: %s", reason)
-        if self.index == 0:
-            self._send_failure(reason, exit_code)
+        if stacks:
+            dump_stacks()
+        self._send_failure(reason, exit_code, stacks)
         _exit(exit_code)
 
-    def _send_failure(self, reason: str, exit_code: int) -> None:
+    def _send_failure(self, reason: str, exit_code: int, stacks: bool) -> None:
         for connection in self._connections.values():
-            self._send(connection, {"failed": reason, "code": exit_code})
+            self._send(connection, {"failed": reason, "code": exit_code, "stacks": stacks})
         time.sleep(0.3)  # closing a connection with unread data may lose the last message
 
 
@@ -206,11 +331,26 @@ SINGLE_PROCESS = ProcessGroup(0, (socket.gethostname(),), {})
 """A run of one process."""
 
 
+def dump_stacks() -> None:
+    """Print the stacks of all threads of this process to standard error."""
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+        faulthandler.dump_traceback(2)
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def _exit(exit_code: int) -> None:
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, UserError):
+        return error.exit_code
+    # Usually a collective that failed because of another process; too little memory is not.
+    lost = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
+    return RETRY_EXIT_CODE if lost else 1
+
+
+def _exit(exit_code: int) -> NoReturn:
     """End at once: otherwise JAX waits minutes for processes that are gone."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

@@ -1,8 +1,17 @@
-"""Preemption: SIGTERM and Ctrl-C end a run after a step, at the same step in all processes."""
+"""Preemption: SIGTERM and Ctrl-C end a run after a step, at the same step in all processes.
 
+Checkpoints by the clock are agreed upon in the same way: process 0 decides when one is due.
+"""
+
+import logging
+import os
 import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +19,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tupe_jax.distributed.mesh import block_on_cpu
+from tupe_jax.distributed.process_group import SINGLE_PROCESS
 
 STOPPED_EXIT_CODE = 75
 """The run stopped on request; the same command resumes it (sysexits' EX_TEMPFAIL)."""
+# Ctrl-C reaches a whole process group, and a launcher in it forwards SIGTERM: one request.
+SAME_REQUEST_SECONDS = 3.0
+
+logger = logging.getLogger(__name__)
 
 
 class StopBeforeTraining(BaseException):
@@ -25,16 +39,36 @@ class StopSignal:
     Python runs signal handlers in the main thread once native code returns, so a signal during a
     compilation or a save is noticed right after it. Loops read `requested` between steps. Until
     `has_state` there is nothing to save, and the signal ends the run at once.
+
+    The main thread may hang. So a thread is woken by every signal, and ends all processes if nobody
+    read `requested` within `grace_seconds` (None: no limit) of the first one, or at once after a
+    second one.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, grace_seconds: float | None = None) -> None:
         self.has_state = False
+        self.abandon: Callable[[str, int], NoReturn] = SINGLE_PROCESS.abandon
+        """Ends all processes of the run."""
+        self._grace_seconds = grace_seconds
+        self._requested = False
+        self._seen = threading.Event()
         self._previous: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        if self._requested:
+            self._seen.set()
+        return self._requested
 
     def __enter__(self) -> "StopSignal":
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._handle)
+        received, self._woken_by = socket.socketpair()
+        self._woken_by.setblocking(False)
+        self._previous_fd = signal.set_wakeup_fd(self._woken_by.fileno(), warn_on_full_buffer=False)
+        # A child process must not report its signals to this one.
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+        threading.Thread(target=self._watch, args=(received,), daemon=True).start()
         return self
 
     def __exit__(
@@ -43,17 +77,49 @@ class StopSignal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        signal.set_wakeup_fd(self._previous_fd)
+        self._woken_by.close()  # ends the thread
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt  # the second Ctrl-C ends the run at once
-            return  # a second SIGTERM must not interrupt the save
-        self.requested = True
+        if self._requested:
+            return  # `_watch` decides what a second signal means
+        self._requested = True
         if not self.has_state:
+            self._seen.set()
             raise StopBeforeTraining
+
+    def _watch(self, received: socket.socket) -> None:
+        """Runs in its own thread."""
+        with received:
+            first = self._next_signal(received)
+            began = time.monotonic()
+            received.settimeout(self._grace_seconds)
+            while first is not None:
+                try:
+                    number = self._next_signal(received)
+                except TimeoutError:
+                    if not self._seen.is_set():
+                        self._end(f"did not react to a stop request for {self._grace_seconds:g} s")
+                    received.settimeout(None)
+                    continue
+                if number is None:
+                    return
+                apart = time.monotonic() - began > SAME_REQUEST_SECONDS
+                if apart or number == first == signal.SIGINT:
+                    self._end("received a second stop request")
+
+    def _next_signal(self, received: socket.socket) -> int | None:
+        """The number of the next signal to stop; None at the end."""
+        while byte := received.recv(1):
+            if byte[0] in self._previous:
+                return byte[0]
+        return None
+
+    def _end(self, why: str) -> NoReturn:
+        logger.error("%s: ended without saving; the same command resumes", why)
+        self.abandon(why, STOPPED_EXIT_CODE)
 
 
 class Stop(Protocol):
@@ -65,36 +131,71 @@ class Stop(Protocol):
     def requested(self) -> bool: ...
 
 
-def agreed_stop(stop: Stop, mesh: Mesh) -> Stop:
-    """Return a stop that all processes see at the same step, whichever of them got the signal."""
-    return stop if jax.process_count() == 1 else _AgreedStop(stop, mesh)
+class SaveTimer:
+    """Requests a checkpoint when so many minutes have passed since the last one; 0: never."""
+
+    def __init__(self, minutes: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = 60 * minutes
+        self._clock = clock
+        self.restart()
+
+    def restart(self) -> None:
+        self._began = self._clock()
+        self._asked = False
+
+    def due(self) -> bool:
+        """Whether to request a checkpoint now; True once, until the timer is restarted."""
+        due = 0 < self._seconds <= self._clock() - self._began and not self._asked
+        self._asked |= due
+        return due
 
 
-class _AgreedStop:
-    """A collective maximum over the stop requests of all processes, once per step.
+class Requests:
+    """Requests to stop or to save, on which all processes agree.
 
-    `requested` returns the result of the previous step, so that the host does not wait for the
+    With several processes, reading `stop` is a collective maximum over the requests of all, once
+    per step. It returns the result of the previous step, so that the host does not wait for the
     devices: a run of several processes stops one step later than a single process. The first call
     waits for its own result, because a signal may have arrived during compilation.
     """
 
-    has_state = True
-
-    def __init__(self, stop: Stop, mesh: Mesh) -> None:
+    def __init__(self, stop: Stop, timer: SaveTimer, mesh: Mesh) -> None:
         self._stop = stop
+        self._timer = timer
+        self._alone = jax.process_count() == 1
         self._sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-        self._any = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
+        self._any = jax.jit(
+            lambda asked: jnp.max(asked, axis=0),
+            out_shardings=NamedSharding(mesh, PartitionSpec()),
+        )
         self._before: jax.Array | None = None
-        self._agreed = False
+        self._stop_agreed = self._save_agreed = False
 
     @property
-    def requested(self) -> bool:
-        if not self._agreed:
-            asked = np.array([self._stop.requested])
-            asked_all = jax.make_array_from_callback(
-                (self._sharding.num_devices,), self._sharding, lambda _: asked
-            )
-            now = block_on_cpu(self._any(asked_all))
-            self._agreed = bool(now if self._before is None else self._before)
-            self._before = now
-        return self._agreed
+    def stop(self) -> bool:
+        """Whether to stop; every process must read it equally often."""
+        if not self._stop_agreed:
+            stop, save = self._agree(np.array([self._stop.requested, self._timer.due()]))
+            self._stop_agreed = bool(stop)
+            self._save_agreed |= bool(save)
+        return self._stop_agreed
+
+    @property
+    def save(self) -> bool:
+        """Whether a checkpoint is due by time, as of the last `stop`."""
+        return self._save_agreed
+
+    def saved(self) -> None:
+        """A checkpoint was saved, for whatever reason."""
+        self._save_agreed = False
+        self._timer.restart()
+
+    def _agree(self, asked: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
+        if self._alone:
+            return asked
+        shape = (self._sharding.num_devices, *asked.shape)
+        asked_all = jax.make_array_from_callback(shape, self._sharding, lambda _: asked[None])
+        now = block_on_cpu(self._any(asked_all))
+        answer = now if self._before is None else self._before
+        self._before = now
+        return np.asarray(answer)

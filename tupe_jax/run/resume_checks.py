@@ -23,6 +23,7 @@ FREE_IN_PRETRAINING = (
     "train.max_skipped_in_a_row",
     "train.profile_at",
     "train.wandb_project",
+    "watchdog.",
 )
 
 

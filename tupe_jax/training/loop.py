@@ -25,8 +25,9 @@ from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.base import Objective
 from tupe_jax.objectives.registry import make_objective
-from tupe_jax.run.preemption import Stop, agreed_stop
+from tupe_jax.run.preemption import Requests, SaveTimer, Stop
 from tupe_jax.run.resume_checks import check_begun_with, check_unchanged
+from tupe_jax.run.watchdog import Watchdog
 from tupe_jax.training.dataset import (
     Dataset,
     global_batch,
@@ -90,8 +91,12 @@ def _pretrain(
     plan = plan_state(config, mesh)
     platform = mesh.devices.flat[0].platform
     logger.info("%s", attention_choice(config.model, platform, config.data.length))
-    checkpoints = Checkpoints(workdir / CHECKPOINTS, config.checkpoint)
-    closing.callback(checkpoints.close)
+    watchdog = closing.enter_context(Watchdog(config.watchdog, processes))
+    checkpoint_seconds = 60 * config.watchdog.checkpoint_minutes
+    checkpoints = Checkpoints(
+        workdir / CHECKPOINTS, config.checkpoint, processes, checkpoint_seconds
+    )
+    closing.callback(watchdog.during("saving")(checkpoints.close))
 
     def begin() -> str:
         """In one process for all: check that the config is unchanged, and make missing data."""
@@ -99,7 +104,8 @@ def _pretrain(
         check_begun_with(workdir, dataclasses.asdict(config))
         return str(make_dataset(config, workdir, checkpoints.peek_vocabulary()))
 
-    tokenizer_path = Path(processes.first("tokenizer and data", begin))
+    with watchdog.during("preparing data"):
+        tokenizer_path = Path(processes.first("tokenizer and data", begin, seconds=None))
     sharding = batch_sharding(mesh)
     shard = host_shard(sharding, config.train.batch_size, processes.index)
     dataset = open_dataset(config, workdir, tokenizer_path, shard)
@@ -113,7 +119,8 @@ def _pretrain(
     position_bias_sizes = PositionBiasSizes(config, plan.graph, objective, mesh)
 
     # ------------------------------------------------------------------ resume or begin
-    restored = checkpoints.restore(plan.abstract_sharded)
+    with watchdog.during("restoring"):
+        restored = checkpoints.restore(plan.abstract_sharded)
     writer = MetricWriter(workdir, wandb_project=config.train.wandb_project)
     closing.callback(writer.close)
     if restored is None:
@@ -127,7 +134,8 @@ def _pretrain(
     # The previous process may have stopped before it evaluated this step.
     evaluated = processes.first("last evaluation", lambda: _last_evaluation(workdir))
     stop.has_state = True
-    stop = agreed_stop(stop, mesh)
+    timer = SaveTimer(config.checkpoint.every_minutes if processes.index == 0 else 0.0)
+    requests = Requests(stop, timer, mesh)
 
     # ------------------------------------------------------------------ compile
     progress = Progress(config.train.steps, start=step)
@@ -140,10 +148,10 @@ def _pretrain(
     )
     if step < config.train.steps:
         progress.status("compiling")
-        with speed.pause("compile"):
+        with speed.pause("compile"), watchdog.during("compiling"):
             train_step = lower_train_step(config, plan, mesh, objective, schedule).compile()
-        # Gloo, between CPUs, waits at most half a minute for a process that compiles longer.
-        processes.gather("the compiled step", None)
+            # Gloo, between CPUs, waits at most half a minute for a process that compiles longer.
+            processes.gather("the compiled step", None, 60 * config.watchdog.compile_minutes)
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
@@ -171,7 +179,7 @@ def _pretrain(
     def save() -> None:
         read_metrics(up_to=step)  # a resumed run does not write them again
         writer.flush()
-        with speed.pause("saving"):
+        with speed.pause("saving"), watchdog.during("saving"):
             checkpoints.save(
                 step,
                 state,
@@ -181,14 +189,20 @@ def _pretrain(
                 valid_loss=valid_loss if evaluated == step else None,
                 force=True,
             )
+        requests.saved()
+
+    def interrupted() -> bool:
+        """Called before every batch of the evaluation."""
+        watchdog.progress()
+        return requests.stop
 
     def evaluate() -> None:
         """Validate; if a stop is requested meanwhile, the resumed run does it."""
         nonlocal evaluated, valid_loss
         read_metrics(up_to=step)
-        with speed.pause("evaluation"):
+        with speed.pause("evaluation"), watchdog.during("evaluating"):
             params = _averaged_or_current(state)
-            valid = validation(params, lambda: stop.requested)
+            valid = validation(params, interrupted)
             bias_sizes = position_bias_sizes(params)
         if valid is not None:
             evaluated, valid_loss = step, valid["valid_loss"]
@@ -200,12 +214,13 @@ def _pretrain(
 
     if evaluation_due() and evaluated != step:
         evaluate()
-    while step < config.train.steps and not stop.requested:
+    while step < config.train.steps and not requests.stop:
         profile.before(step)
-        with speed.pause("data"):
+        with speed.pause("data"), watchdog.during("reading data"):
             batch = global_batch(sharding, dataset.train.next(), objective, shard)
         state, metrics = block_on_cpu(train_step(state, batch))
         step += 1
+        watchdog.step(step)
         unread.append((step, metrics))
         progress.advance(step)
         last = step == config.train.steps
@@ -213,12 +228,12 @@ def _pretrain(
         read_metrics(up_to=step - 1)
         if evaluation_due():
             evaluate()
-        if last or checkpoints.due(step):
+        if last or checkpoints.due(step) or requests.save:
             save()
             saved = step
 
     # ------------------------------------------------------------------ finish, or stop on request
-    if stop.requested and (saved < step or step == 0):
+    if requests.stop and (saved < step or step == 0):
         save()
     read_metrics(up_to=step)
     return Run(

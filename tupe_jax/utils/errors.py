@@ -4,8 +4,9 @@ from typing import ClassVar
 
 USER_ERROR_EXIT_CODE = 2
 RETRY_EXIT_CODE = 76
-"""Another process was lost, the storage failed, or another run uses the work directory: the same
-command, in all processes, resumes from the newest checkpoint (sysexits' EX_PROTOCOL)."""
+"""A process was lost, hung or did not connect, the storage failed, or another run uses the work
+directory: the same command, in all processes, resumes from the newest checkpoint (sysexits'
+EX_PROTOCOL)."""
 
 
 class UserError(ValueError):
