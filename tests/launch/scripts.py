@@ -37,7 +37,7 @@ def printed(script, *arguments, **options):
 
 def add_command(folder, name, text):
     """An executable of this name and text in a folder for `path`."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     command = folder / name
     command.write_text(text)
     command.chmod(0o755)
