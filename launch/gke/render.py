@@ -27,8 +27,8 @@ SIDECAR = {
     "gke-gcsfuse/memory-limit": "8Gi",
     "gke-gcsfuse/ephemeral-storage-limit": "60Gi",
 }
-# Streaming writes would leave metrics.jsonl unfinished until it is closed. GKE keeps metadata forever
-# on TPU machines: a process would not see what another one wrote.
+# Streaming writes would leave metrics.jsonl unfinished until it is closed. On TPU machines gcsfuse
+# keeps metadata forever: a process would not see what another one wrote.
 MOUNT_OPTIONS = (
     "implicit-dirs",
     "write:enable-streaming-writes:false",

@@ -8,6 +8,9 @@ ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ROOT / "launch"
 SCRIPTS = sorted([*LAUNCH.rglob("*.sh"), *LAUNCH.rglob("*.sbatch")])
 
+INSIDE = ("tpu_worker.sh", "gke/entrypoint.sh")
+"""Scripts that run on a worker or in a pod, not for users."""
+
 
 def run(script, *arguments, path=None, **environment):
     """A script's result; `path` is a folder of commands that come before the machine's."""

@@ -4,6 +4,7 @@ Both nodes are daemons on loopback addresses, which are also their names: JAX re
 the coordinator. Everything that they write is in one folder, and nothing survives its context.
 """
 
+import contextlib
 import getpass
 import os
 import re
@@ -49,7 +50,6 @@ SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-KillWait=30
 GresTypes=gpu
 {nodes}
 PartitionName=gpu Nodes=ALL Default=YES PriorityTier=1 GraceTime=60
@@ -86,13 +86,14 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
+        # Not gracefully: slurmd would wait for its jobs, and a job may start another process.
+        while processes := self.processes():
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.1)
         for daemon in self._daemons:
-            daemon.terminate()
-        for daemon in self._daemons:
-            daemon.wait(timeout=30)
-        for process in self.processes():
-            os.kill(process, signal.SIGKILL)
+            daemon.wait()
 
     def run(self, *command, **environment):
         """What a command of SLURM's, or a script that calls one, prints."""
@@ -108,7 +109,9 @@ class Cluster:
 
     def submit(self, *words, **environment):
         """The number of a new job."""
-        answer = self.run("sbatch", "--parsable", f"--output={self.log('%j')}", *words, **environment)
+        answer = self.run(
+            "sbatch", "--parsable", f"--output={self.log('%j')}", *words, **environment
+        )
         assert answer.strip().isdecimal(), answer
         return answer.strip()
 
@@ -145,7 +148,9 @@ class Cluster:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                logs = [f"{log.name}:\n{log.read_text()[-4000:]}" for log in self.folder.glob("*.log")]
+                logs = [
+                    f"{log.name}:\n{log.read_text()[-4000:]}" for log in self.folder.glob("*.log")
+                ]
                 raise AssertionError("\n".join([f"no {what} within {seconds} s", *logs]))
             time.sleep(0.25)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.scripts import LAUNCH, SCRIPTS, printed, run
-
-INSIDE = ("tpu_worker.sh", "entrypoint.sh")  # these run on a worker or in a pod
-FOR_USERS = [script for script in SCRIPTS if script.name not in INSIDE]
+from tests.launch.scripts import INSIDE, LAUNCH, SCRIPTS, printed, run
 
 
 def names(script):
     return script.relative_to(LAUNCH).as_posix()
+
+
+FOR_USERS = [script for script in SCRIPTS if names(script) not in INSIDE]
 
 
 def test_shellcheck_finds_nothing():

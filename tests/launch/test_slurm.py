@@ -50,7 +50,7 @@ def test_a_job_is_warned_and_may_be_queued_again(script):
 def slurm(tmp_path):
     """A folder with an srun of this end; scancel reaches srun's processes as SLURM's does."""
 
-    def make(then, state="RUNNING", progress="exit 0"):
+    def make(then, state="RUNNING None", progress="exit 0"):
         folder = tmp_path / "bin"
         folder.mkdir()
         add_recorder(folder, "tupe", then=progress)
@@ -78,10 +78,13 @@ def test_all_exit_codes_except_0_and_2_are_requeued(slurm, code, queued):
     assert calls(path, "scancel") == []
 
 
-def test_a_cancelled_job_is_not_requeued(slurm):
-    path = slurm("exit 75", state="COMPLETING")
+@pytest.mark.parametrize(
+    ("state", "queued"), [("COMPLETING None", False), ("COMPLETING TimeLimit", True)]
+)
+def test_a_cancelled_job_is_not_requeued(slurm, state, queued):
+    path = slurm("exit 75", state=state)
     assert run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12").returncode == 75
-    assert calls(path, "scontrol") == []
+    assert calls(path, "scontrol") == (["requeue 12"] if queued else [])
 
 
 @pytest.mark.parametrize("code", [1, 2, 76])

@@ -46,13 +46,14 @@ def test_slices_spot_reservation_project_and_account_become_options():
 def test_the_package_comes_from_a_wheel_or_a_repository():
     assert dry("install", "--wheel=dist/tupe.whl", "--bucket=runs") == [
         f"{QUEUED} scp launch/tpu_worker.sh launch/../constraints.txt dist/tupe.whl "
-        "tupe: "
-        + EVERYWHERE.removeprefix("tupe "),
+        "tupe: " + EVERYWHERE.removeprefix("tupe "),
         f"{QUEUED} ssh {EVERYWHERE} "
         "'--command=bash tpu_worker.sh install --package=tupe.whl --bucket=runs'",
     ]
     lines = dry("install", "--git=https://example.org/tupe@v1")
-    assert lines[0].startswith(f"{QUEUED} scp launch/tpu_worker.sh launch/../constraints.txt tupe: ")
+    assert lines[0].startswith(
+        f"{QUEUED} scp launch/tpu_worker.sh launch/../constraints.txt tupe: "
+    )
     assert "install --package=https://example.org/tupe@v1'" in lines[1]
 
 
@@ -171,9 +172,7 @@ def test_a_preempted_slice_is_requested_again_and_the_run_restarted(resume):
     assert "delete ends the charges" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "end", ["stopped 75", "failed 76", "failed 134", "failed 137", "failed 1"]
-)
+@pytest.mark.parametrize("end", ["stopped 75", "failed 76", "failed 134", "failed 137", "failed 1"])
 def test_a_run_that_makes_progress_is_restarted_without_limit(resume, end):
     done, actions = resume(*[["ACTIVE", end, end]] * 4, FINISHED, retries=1)
     assert done.returncode == 0, done.stderr

@@ -17,8 +17,8 @@ def system(tmp_path):
 
 def test_the_run_is_a_unit_that_may_save_when_it_is_stopped(system, tmp_path):
     done = run(
-        "tpu_worker.sh", "run", "--token=t", "--bucket=runs", "--", "pretrain", "--workdir=/mnt/runs/x",
-        path=system, HOME=str(tmp_path),
+        "tpu_worker.sh", "run", "--token=t", "--bucket=runs", "--", "pretrain",
+        "--workdir=/mnt/runs/x", path=system, HOME=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert calls(system, "systemctl") == ["stop tupe", "reset-failed tupe"]

@@ -18,9 +18,7 @@ def add_checkpoint(workdir, name):
 
 
 def test_only_the_last_starts_of_the_same_job_at_the_same_step_count():
-    starts = [
-        Start(job, "", step) for job, step in [("1", None), ("1", 5), ("2", 5), ("1", 5)]
-    ]
+    starts = [Start(job, "", step) for job, step in [("1", None), ("1", 5), ("2", 5), ("1", 5)]]
     assert starts_without_progress(starts, "1", None) == 3
     assert starts_without_progress(starts, "1", 5) == 2
     assert starts_without_progress(starts, "1", 6) == 0
@@ -39,9 +37,7 @@ def test_incomplete_and_damaged_checkpoints_do_not_count(tmp_path):
     assert newest_step(tmp_path) == 10
 
 
-def test_a_run_without_progress_is_refused_and_a_newer_checkpoint_allows_it_again(
-    tmp_path, capsys
-):
+def test_a_run_without_progress_is_refused_and_a_newer_checkpoint_allows_it_again(tmp_path, capsys):
     workdir = tmp_path / "run"
     add_checkpoint(workdir, "5")
     assert [check(workdir, "--retries=1") for _ in range(3)] == [0, 0, 2]

@@ -2,10 +2,11 @@
 
   tupe check-progress runs/tupe_r --job=1234 --retries=3
 
-The scripts in launch/ call it before every start of `tupe pretrain`, once for all processes. Progress
-is a newer complete checkpoint in the work directory. After the first start, and after each newer
-checkpoint, a job may restart `--retries` times; then the exit code is 2 and the launcher gives up.
-The starts are recorded in `starts.jsonl` in the work directory. A new `--job` counts from zero.
+The scripts in launch/ call it before every start of `tupe pretrain`, once for all processes.
+Progress is a newer complete checkpoint in the work directory. After the first start, and after each
+newer checkpoint, a job may restart `--retries` times; then the exit code is 2, and the launcher
+gives up. The starts are recorded in `starts.jsonl` of the work directory. A new `--job` counts from
+zero.
 """
 
 import argparse
@@ -42,7 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
         newest = newest_step(workdir)
         starts = read_starts(workdir)
         without_progress = starts_without_progress(starts, arguments.job, newest)
-        at = "there is no checkpoint" if newest is None else f"the newest checkpoint is step {newest}"
+        at = (
+            "there is no checkpoint"
+            if newest is None
+            else f"the newest checkpoint is step {newest}"
+        )
         if without_progress > arguments.retries:
             raise UserError(
                 f"{arguments.workdir}: {without_progress} starts of job {arguments.job} made no "
