@@ -248,12 +248,13 @@ request() {
 }
 
 start() {
-  local code=0
-  check_progress || code=$?
-  # 255: ssh failed. Any other code is final: the slice costs money.
-  ((code != 255)) || { fail 1 "worker 0 is out of reach" && return; }
-  ((code == 0)) || { log "not restarting; see launch/tpu_vm.sh logs" && exit "$code"; }
-  run || fail 1 "could not start the run"
+  local answer
+  answer=$(check_progress) || true # gcloud's exit code may be its own
+  case $answer in
+    *'start: allowed'*) run || fail 1 "could not start the run" ;;
+    *'start: refused'*) log "giving up; the slice still costs, see also launch/tpu_vm.sh logs" && exit 2 ;;
+    *) fail 1 "worker 0 is out of reach" ;;
+  esac
 }
 
 check_run() { # returns 1 when it is finished

@@ -4,6 +4,7 @@
 #
 #   tpu_worker.sh install --package=WHEEL|URL@REVISION [--bucket=NAME]
 #   tpu_worker.sh check-progress --workdir=DIR --token=TOKEN --retries=N
+#                                     prints: start: allowed, refused
 #   tpu_worker.sh run --token=TOKEN [--bucket=NAME] -- ARGUMENTS OF TUPE
 #   tpu_worker.sh state               prints: run: absent, running, finished, stopped 75, failed CODE
 #   tpu_worker.sh logs [--lines=N]
@@ -85,7 +86,11 @@ case $action in
     [[ -z $bucket ]] || mount_bucket
     ;;
   check-progress)
-    "$environment/bin/tupe" check-progress "$workdir" --job="$token" --retries="$retries"
+    if "$environment/bin/tupe" check-progress "$workdir" --job="$token" --retries="$retries"; then
+      echo "start: allowed"
+    else
+      echo "start: refused"
+    fi
     ;;
   run)
     stop_run

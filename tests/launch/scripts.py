@@ -12,13 +12,15 @@ INSIDE = ("tpu_worker.sh", "gke/entrypoint.sh")
 """Scripts that run on a worker or in a pod, not for users."""
 
 
+def clean_environment():
+    """The environment of the tests, without what changes the commands of a scheduler or cloud."""
+    changes = ("SLURM_", "SBATCH_", "CLOUDSDK_", "TUPE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(changes)}
+
+
 def run(script, *arguments, path=None, **environment):
     """A script's result; `path` is a folder of commands that come before the machine's."""
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SLURM_", "SBATCH_", "CLOUDSDK_"))
-    }
+    clean = clean_environment()
     if path is not None:
         clean["PATH"] = f"{path}:{clean['PATH']}"
     return subprocess.run(

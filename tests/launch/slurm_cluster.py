@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from tests.distributed.ports import free_port
-from tests.launch.scripts import ROOT
+from tests.launch.scripts import ROOT, clean_environment
 
 NODES = ("127.0.0.1", "127.0.0.2")
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"])
@@ -66,7 +66,7 @@ class Cluster:
     def __init__(self, folder, **environment):
         self.folder = folder
         self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("S")},
+            **clean_environment(),
             **environment,
             "PATH": PATH,
             "PYTHONPATH": str(ROOT),

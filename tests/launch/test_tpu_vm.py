@@ -101,9 +101,12 @@ elif [[ $verb == ssh ]]; then
   read -r _ _ verb _ <<<"$command"
 fi
 echo "$verb" >>calls
-if [[ $verb == check-progress ]]; then # exits with the next of these codes
-  code=$(sed -n "$(grep -c check-progress calls)p" checks)
-  exit "${code:-0}"
+if [[ $verb == check-progress ]]; then # the next of these answers
+  answer=$(sed -n "$(grep -c check-progress calls)p" checks)
+  case ${answer:-allowed} in
+    unreachable) exit 1 ;;
+    *) echo "start: ${answer:-allowed}" && exit ;;
+  esac
 fi
 [[ " $(<broken) " != *" $verb "* ]]
 """
@@ -121,7 +124,7 @@ def resume(tmp_path):
         add_command(folder, "gcloud", GCLOUD)
         (folder / "story").write_text("".join("|".join(look) + "\n" for look in looks))
         (folder / "broken").write_text(broken)
-        (folder / "checks").write_text("".join(f"{code}\n" for code in checks))
+        (folder / "checks").write_text("".join(f"{answer}\n" for answer in checks))
         (tmp_path / "tupe.whl").touch()
         done = run(
             "tpu_vm.sh", "resume", *PLACE, "--accelerator=v5litepod-8", "--spot", "--poll=0",
@@ -189,13 +192,17 @@ def test_the_run_is_restarted_when_all_its_processes_have_ended(resume):
 
 
 def test_a_run_without_progress_is_not_restarted(resume):
-    done, actions = resume(*[["ACTIVE", "failed 76", "failed 76"]] * 2, checks=[0, 2])
+    done, actions = resume(
+        *[["ACTIVE", "failed 76", "failed 76"]] * 2, checks=["allowed", "refused"]
+    )
     assert done.returncode == 2
     assert actions == [*RESTART, "check-progress"]
 
 
 def test_a_failed_connection_is_no_lack_of_progress(resume):
-    done, actions = resume(*[["ACTIVE", "failed 76", "failed 76"]] * 2, FINISHED, checks=[255, 0])
+    done, actions = resume(
+        *[["ACTIVE", "failed 76", "failed 76"]] * 2, FINISHED, checks=["unreachable", "allowed"]
+    )
     assert done.returncode == 0, done.stderr
     assert actions == ["check-progress", *RESTART]
 
@@ -217,7 +224,7 @@ def test_nothing_is_decided_before_all_workers_answer(resume):
 def test_failures_of_gcloud_count_only_in_a_row(resume):
     unreachable = [["ACTIVE", "failed 1", "failed 1"]] * 2
     running = ["ACTIVE", "running", "running"]
-    done, _ = resume(*unreachable, running, *unreachable, FINISHED, checks=[255] * 4)
+    done, _ = resume(*unreachable, running, *unreachable, FINISHED, checks=["unreachable"] * 4)
     assert done.returncode == 0, done.stderr
 
 

@@ -73,10 +73,12 @@ def test_the_package_is_installed_into_an_environment_of_its_own(
     )
 
 
-def test_progress_is_checked_by_the_installed_package(system, tmp_path):
-    add_recorder(tmp_path / "tupe/bin", "tupe", then="exit 2")
+@pytest.mark.parametrize(("code", "answer"), [(0, "allowed"), (1, "refused"), (2, "refused")])
+def test_progress_is_checked_by_the_installed_package(system, tmp_path, code, answer):
+    add_recorder(tmp_path / "tupe/bin", "tupe", then=f"exit {code}")
     arguments = ("check-progress", "--token=t", "--retries=4", "--workdir=gs://b/w")
-    assert run("tpu_worker.sh", *arguments, path=system, HOME=str(tmp_path)).returncode == 2
+    lines = printed("tpu_worker.sh", *arguments, path=system, HOME=str(tmp_path))
+    assert lines == [f"start: {answer}"]
     assert calls(tmp_path / "tupe/bin", "tupe") == ["check-progress gs://b/w --job=t --retries=4"]
 
 
