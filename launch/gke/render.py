@@ -19,8 +19,8 @@ ACCELERATORS = {
 }
 CHIPS_PER_MACHINE = 4
 TEMPLATE = Path(__file__).with_name("jobset.yaml")
-# The sidecar that mounts a bucket. Its default limits (0.25 CPU, 256 MiB) starve a reader; the file
-# cache, which holds prepared data after the first epoch, counts as ephemeral storage.
+# The sidecar that mounts a bucket; by default it requests 0.25 CPU and 256 MiB, too little for a
+# reader. The file cache, which holds prepared data after the first epoch, is ephemeral storage.
 SIDECAR = {
     "gke-gcsfuse/volumes": "true",
     "gke-gcsfuse/cpu-limit": "8",

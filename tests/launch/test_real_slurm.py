@@ -20,7 +20,7 @@ pytestmark = [
 
 ONE_PROCESS_PER_NODE = ("--gpus-per-node=1", "--ntasks-per-node=1", "--cpus-per-task=1")
 TWO_NODES = ("--nodes=2", *ONE_PROCESS_PER_NODE)
-PATIENCE = 120
+PATIENCE = 300
 
 
 @pytest.fixture(scope="module")
