@@ -67,7 +67,9 @@ elif [[ -z $port ]]; then
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
 fi
 
-environment=(JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES="$devices")
+token=TOKEN # by which the processes of this run recognize each other
+[[ -n $dry_run ]] || token=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
+environment=(JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES="$devices" TUPE_TOKEN="$token")
 command_of() { # PROCESS, the tupe command...: sets `command`
   local process=$1
   shift

@@ -11,7 +11,7 @@
 #   logs     print the last lines of the run (--worker=N, --lines=N)
 #   stop     send SIGTERM on every worker: the run saves and exits with code 75
 #   resume   until the run is finished: create, install and run what is missing, again after every
-#            preemption; the run resumes from its --workdir
+#            preemption and failure; `tupe pretrain` resumes from its --workdir
 #   delete   delete the slice and its disks, which ends the charges
 #
 #   --name=NAME              name of the queued resource                        (all commands)
@@ -25,9 +25,9 @@
 #   --service-account=EMAIL  service account of the workers                     (create, resume)
 #   --wheel=FILE             the package, built by `pip wheel --no-deps .`      (install, resume)
 #   --git=URL@REVISION       the package, from a repository                     (install, resume)
-#   --bucket=NAME            mounted on every worker as /mnt/NAME               (install, run, resume)
+#   --bucket=NAME            mount it on every worker as /mnt/NAME              (install, run, resume)
 #   --poll=SECONDS           polling interval (default 60)                      (resume)
-#   --retries=N              restarts in a row after failures (default 3)       (resume)
+#   --retries=N              restarts without a newer checkpoint (default 3)    (resume)
 #   --dry-run                print the commands without running them            (all commands)
 #   --help
 set -euo pipefail
@@ -99,6 +99,12 @@ case $action in run | resume)
   ((${#arguments[@]})) || die "$action needs tupe's arguments: -- pretrain --config=... --workdir=..."
   ;;
 esac
+workdir=''
+if [[ $action == resume ]]; then
+  [[ ${arguments[0]} == pretrain ]] || die "${arguments[0]}: resume restarts pretrain only"
+  for word in "${arguments[@]}"; do [[ $word != --workdir=* ]] || workdir=${word#*=}; done
+  needs --workdir=gs://BUCKET/RUN "$workdir"
+fi
 case $action in install | resume)
   [[ -n $wheel || -n $git ]] || die "$action needs --wheel or --git"
   [[ -z $wheel || -z $git ]] || die "--wheel and --git exclude each other"
@@ -162,7 +168,8 @@ on_worker() { # WORDS...: the command line for launch/tpu_worker.sh, quoted for 
 mounts() { [[ -z $bucket ]] || echo "--bucket=$bucket"; }
 
 install() {
-  local files=("$launch/tpu_worker.sh") package=$git
+  # The constraints pin every version: workers that are installed weeks apart must not differ.
+  local files=("$launch/tpu_worker.sh" "$launch/../constraints.txt") package=$git
   if [[ -n $wheel ]]; then
     files+=("$wheel")
     package=${wheel##*/}
@@ -174,7 +181,24 @@ install() {
 
 run() {
   # shellcheck disable=SC2046
-  on_all_workers "$(on_worker run $(mounts) -- "${arguments[@]}")"
+  on_all_workers "$(on_worker run --token="$token" $(mounts) -- "${arguments[@]}")"
+}
+
+check_progress() { # on one worker, because the work directory may not be accessible from here
+  tpus ssh "$name" "${location[@]}" --node=0 --worker=0 --command="$(
+    on_worker check-progress --token="$token" --retries="$retries" --workdir="$workdir"
+  )"
+}
+
+worker_count() {
+  local node workers sum=0 nodes=("$name")
+  ((slices == 1)) || mapfile -t nodes < <(seq -f "$name-%g" 0 $((slices - 1)))
+  for node in "${nodes[@]}"; do
+    workers=$(gcloud compute tpus tpu-vm describe "$node" "${location[@]}" \
+      --format='value(networkEndpoints.len())') || return
+    ((sum += workers))
+  done
+  echo "$sum"
 }
 
 queued_state() { # also ABSENT, and UNKNOWN where gcloud failed for another reason
@@ -196,16 +220,23 @@ queued_state() { # also ABSENT, and UNKNOWN where gcloud failed for another reas
 state_command='bash tpu_worker.sh state 2>/dev/null || echo run: absent'
 
 run_states() { # one line per worker: absent, running, finished, stopped 75 or failed CODE
-  local answer
-  answer=$(on_all_workers "$state_command" 2>/dev/null) || return 1
-  grep -o 'run: [a-z]*\( [0-9]*\)\?' <<<"$answer" | cut -d' ' -f2-
+  local answer states workers
+  workers=$(worker_count 2>/dev/null) || return
+  answer=$(on_all_workers "$state_command" 2>/dev/null) || return
+  states=$(grep -o 'run: [a-z]*\( [0-9]*\)\?' <<<"$answer" | cut -d' ' -f2-)
+  # gcloud succeeds if some of the workers answer.
+  if (($(wc -l <<<"$states") != workers)); then
+    log "$(wc -l <<<"$states") of $workers workers answered"
+    return 1
+  fi
+  echo "$states"
 }
 
 log() { echo "$(date -u +%FT%TZ) $name: $*" >&2; }
 
 delete() { tpus delete "$name" "${location[@]}" --force --quiet; }
 
-failures=0 # in a row
+failures=0 # of gcloud, in a row
 fail() { # CODE MESSAGE...: count the failure; too many end the script
   ((++failures <= retries)) || { log "${*:2}; giving up" && exit "$1"; }
   log "${*:2}; trying again ($failures of $retries)"
@@ -216,8 +247,18 @@ request() {
   create || fail $? "gcloud could not create the slice"
 }
 
+start() {
+  local answer
+  answer=$(check_progress) || true # gcloud's exit code may be its own
+  case $answer in
+    *'start: allowed'*) run || fail 1 "could not start the run" ;;
+    *'start: refused'*) log "giving up; the slice still costs, see also launch/tpu_vm.sh logs" && exit 2 ;;
+    *) fail 1 "worker 0 is out of reach" ;;
+  esac
+}
+
 check_run() { # returns 1 when it is finished
-  local states code
+  local states
   if ! states=$(run_states); then
     # Never delete a slice that may be training: the local network may be down.
     ((++unreachable <= 10)) || die "workers out of reach 10 times in a row; the slice still costs"
@@ -227,21 +268,14 @@ check_run() { # returns 1 when it is finished
   unreachable=0
   if grep -q absent <<<"$states"; then
     log "installing and starting"
-    if install && run; then return; fi
-    fail 1 "could not start the run"
+    if install; then start; else fail 1 "could not install the package"; fi
   elif grep -q running <<<"$states"; then
-    # If one worker has failed, the others end soon.
-    ((++healthy < 10)) || failures=0
-  elif grep -q failed <<<"$states"; then
-    healthy=0
-    code=$(sed -n 's/^failed //p' <<<"$states" | head -n 1)
-    # 2: wrong arguments; a restart would not help.
-    ((code != 2)) || { log "tupe refused its arguments; see launch/tpu_vm.sh logs" && exit 2; }
-    fail "$code" "the run failed with code $code"
-    run || true
-  elif grep -q stopped <<<"$states"; then
-    log "the run was stopped and has saved; restarting"
-    run || true
+    failures=0 # if the run has failed on one worker, the others end soon
+  elif grep -qx 'failed 2' <<<"$states"; then
+    log "tupe refused its arguments; see launch/tpu_vm.sh logs" && exit 2
+  elif grep -q 'failed\|stopped' <<<"$states"; then
+    log "the run ended: $(sort <<<"$states" | uniq -c | xargs); restarting"
+    start
   else
     return 1
   fi
@@ -249,14 +283,13 @@ check_run() { # returns 1 when it is finished
 
 resume() {
   local state
-  unreachable=0 healthy=0 # polls in a row
+  unreachable=0 # polls in a row
   while true; do
     state=$(queued_state)
     case $state in
       ABSENT) request ;;
       SUSPENDED)
         log "preempted"
-        failures=0 healthy=0
         delete && request
         ;;
       FAILED)
@@ -272,6 +305,9 @@ resume() {
   done
 }
 
+# The processes of a run recognize each other by it, and restarts without progress are counted by it.
+token=TOKEN
+[[ -n $dry_run ]] || token=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
 launch=$(dirname "${BASH_SOURCE[0]}")
 if [[ $action == resume && -n $dry_run ]]; then
   echo "# every $poll s; after a preemption (SUSPENDED) both, without a slice the second:"
@@ -279,8 +315,8 @@ if [[ $action == resume && -n $dry_run ]]; then
   create
   echo "# if the slice is ACTIVE and a worker has no run:"
   install
-  run
-  echo "# if the run exited with code 75, or failed at most $retries times in a row:"
+  echo "# then, and after any exit code except 0 and 2:"
+  check_progress
   run
   exit
 fi

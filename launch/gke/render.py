@@ -19,6 +19,24 @@ ACCELERATORS = {
 }
 CHIPS_PER_MACHINE = 4
 TEMPLATE = Path(__file__).with_name("jobset.yaml")
+# The sidecar that mounts a bucket; by default it requests 0.25 CPU and 256 MiB, too little for a
+# reader. The file cache, which holds prepared data after the first epoch, is ephemeral storage.
+SIDECAR = {
+    "gke-gcsfuse/volumes": "true",
+    "gke-gcsfuse/cpu-limit": "8",
+    "gke-gcsfuse/memory-limit": "8Gi",
+    "gke-gcsfuse/ephemeral-storage-limit": "60Gi",
+}
+# Streaming writes would leave metrics.jsonl unfinished until it is closed. On TPU machines gcsfuse
+# keeps metadata forever: a process would not see what another one wrote.
+MOUNT_OPTIONS = (
+    "implicit-dirs",
+    "write:enable-streaming-writes:false",
+    "metadata-cache:ttl-secs:60",
+    "metadata-cache:negative-ttl-secs:0",
+    "file-cache:max-size-mb:51200",
+    "file-cache:cache-file-for-range-read:true",
+)
 LONGEST_NAME = 40  # Kubernetes allows 63 for a pod, whose name adds the slice and the host.
 
 
@@ -38,7 +56,7 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="name of the JobSet")
     parser.add_argument("--target", required=True, help="kind:topology, such as v5e:16x16")
     parser.add_argument("--image", required=True, help="image built from launch/gke/Dockerfile")
-    parser.add_argument("--bucket", required=True, help="mounted in every pod as /mnt/BUCKET")
+    parser.add_argument("--bucket", help="mount this bucket in every pod, as /mnt/BUCKET")
     parser.add_argument("--slices", type=int, default=1, help="number of such slices (default 1)")
     parser.add_argument("--spot", action="store_true", help="use Spot machines")
     parser.add_argument("--reservation", help="use the machines of this reservation")
@@ -49,8 +67,8 @@ def main() -> None:
     parser.add_argument(
         "--max-restarts",
         type=int,
-        default=10,
-        help="restarts after failures; preemptions do not count",
+        default=3,
+        help="restarts in a row without a newer checkpoint (default 3)",
     )
     parser.add_argument("arguments", nargs="+", help="arguments of tupe, after --")
     try:
@@ -68,7 +86,7 @@ def render(settings: argparse.Namespace) -> str:
         )
     if len(settings.name) > LONGEST_NAME:
         raise ValueError(f"--name={settings.name}: longer than {LONGEST_NAME} characters")
-    if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]+", settings.bucket):
+    if settings.bucket and not re.fullmatch(r"[a-z0-9][-_.a-z0-9]+", settings.bucket):
         raise ValueError(f"--bucket={settings.bucket}: the name alone, without gs://")
     if settings.slices < 1:
         raise ValueError(f"--slices={settings.slices} must be at least 1")
@@ -89,6 +107,10 @@ def render(settings: argparse.Namespace) -> str:
         node_selector["cloud.google.com/gke-spot"] = "true"
     if settings.reservation:
         node_selector["cloud.google.com/reservation-name"] = settings.reservation
+    mount = {"name": "bucket", "mountPath": f"/mnt/{settings.bucket}"}
+    attributes = {"bucketName": settings.bucket, "mountOptions": ",".join(MOUNT_OPTIONS)}
+    driver = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}
+    volume = {"name": "bucket", "csi": driver}
     # JSON is YAML, and quotes the user's values.
     return Template(TEMPLATE.read_text()).substitute(
         name=settings.name,
@@ -100,9 +122,22 @@ def render(settings: argparse.Namespace) -> str:
         node_selector=json.dumps(node_selector),
         image=json.dumps(settings.image),
         arguments=json.dumps(settings.arguments),
+        workdir=json.dumps(workdir_of(settings.arguments)),
         chips_per_host=chips_per_host,
-        bucket=settings.bucket,
+        annotations=json.dumps(SIDECAR if settings.bucket else {}),
+        volume_mounts=json.dumps([mount] if settings.bucket else []),
+        volumes=json.dumps([volume] if settings.bucket else []),
     )
+
+
+def workdir_of(arguments: list[str]) -> str:
+    """The work directory of a `tupe pretrain` command."""
+    if arguments[0] != "pretrain":
+        raise ValueError(f"{arguments[0]} is not pretrain, the command that runs on slices")
+    given = [word.partition("=")[2] for word in arguments if word.startswith("--workdir=")]
+    if not given:
+        raise ValueError("pretrain needs --workdir=gs://BUCKET/RUN")
+    return given[-1]
 
 
 def machines(target: str) -> tuple[str, int, int]:

@@ -2,8 +2,8 @@
 #
 # Pre-training on TPU slices of a GKE cluster, as a JobSet.
 #
-#   launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --image=IMAGE --bucket=BUCKET \
-#     -- pretrain --config=tupe_r --workdir=/mnt/BUCKET/tupe_r
+#   launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --image=IMAGE \
+#     -- pretrain --config=tupe_r --workdir=gs://BUCKET/tupe_r
 #
 # Submits launch/gke/jobset.yaml; --dry-run prints the manifest instead. launch/README.md shows how to
 # create the cluster, the image and the bucket.

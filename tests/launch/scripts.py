@@ -8,14 +8,19 @@ ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ROOT / "launch"
 SCRIPTS = sorted([*LAUNCH.rglob("*.sh"), *LAUNCH.rglob("*.sbatch")])
 
+INSIDE = ("tpu_worker.sh", "gke/entrypoint.sh")
+"""Scripts that run on a worker or in a pod, not for users."""
+
+
+def clean_environment():
+    """The environment of the tests, without what changes the commands of a scheduler or cloud."""
+    changes = ("SLURM_", "SBATCH_", "CLOUDSDK_", "TUPE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(changes)}
+
 
 def run(script, *arguments, path=None, **environment):
     """A script's result; `path` is a folder of commands that come before the machine's."""
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SLURM_", "SBATCH_", "CLOUDSDK_"))
-    }
+    clean = clean_environment()
     if path is not None:
         clean["PATH"] = f"{path}:{clean['PATH']}"
     return subprocess.run(
@@ -37,7 +42,7 @@ def printed(script, *arguments, **options):
 
 def add_command(folder, name, text):
     """An executable of this name and text in a folder for `path`."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     command = folder / name
     command.write_text(text)
     command.chmod(0o755)

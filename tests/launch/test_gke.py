@@ -9,14 +9,13 @@ import pytest
 import yaml
 
 from tests.launch.scripts import LAUNCH, ROOT, add_recorder, calls, printed, run
-from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import RETRY_EXIT_CODE
+from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE
 
-COMMAND = ("--", "pretrain", "--config=tupe_r", "--workdir=/mnt/runs/it's $HOME")
+COMMAND = ("--", "pretrain", "--config=tupe_r", "--workdir=gs://runs/it's $HOME")
 
 
 def options(target, *more):
-    return ("--name=tupe-r", f"--target={target}", "--image=r/i:1", "--bucket=runs", *more)
+    return ("--name=tupe-r", f"--target={target}", "--image=r/i:1", *more)
 
 
 @functools.cache
@@ -24,6 +23,15 @@ def manifest(target, *more):
     text = "\n".join(printed("gke/submit.sh", "--dry-run", *options(target, *more), *COMMAND))
     assert not re.search(r"\$(?!HOME)", text), "something was not filled in"
     return yaml.safe_load(text)
+
+
+def environment_of(job):
+    """The variables of a container: a value, or the label of the pod that has it."""
+    (container,) = job["template"]["spec"]["containers"]
+    return {
+        variable["name"]: variable.get("value") or variable["valueFrom"]["fieldRef"]["fieldPath"]
+        for variable in container["env"]
+    }
 
 
 def job_of(jobset):
@@ -69,7 +77,8 @@ def test_the_manifest_is_a_jobset_of_one_job_per_slice():
         "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
     }
     assert jobset["spec"]["replicatedJobs"][0]["replicas"] == 3
-    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 4
+    variables = environment_of(job_of(jobset))
+    assert variables["TUPE_RETRIES"] == "4"
 
 
 def test_a_deleted_run_has_two_minutes_to_save():
@@ -90,34 +99,84 @@ def test_only_fields_that_the_interface_has():
     }  # fmt: skip
     assert set(job["template"]["spec"]) == {
         "restartPolicy", "terminationGracePeriodSeconds", "serviceAccountName", "nodeSelector",
-        "containers", "volumes",
+        "containers", "volumes", "shareProcessNamespace",
     }  # fmt: skip
     assert set(job["template"]["spec"]["containers"][0]) == {
-        "name", "image", "args", "resources", "ports", "volumeMounts",
+        "name", "image", "args", "env", "resources", "ports", "volumeMounts",
     }  # fmt: skip
 
 
-def test_preemptions_and_stops_restart_without_limit_and_failures_with_one():
+def test_all_exit_codes_except_0_and_2_restart_all_pods():
     jobset = manifest("v5e:16x16")
     job = job_of(jobset)
-    (rule,) = jobset["spec"]["failurePolicy"]["rules"]
-    assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"])
-    assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    refused, anything_else = jobset["spec"]["failurePolicy"][
+        "rules"
+    ]  # the first that fits is applied
+    for rule in (refused, anything_else):
+        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"])
+    assert refused["action"] == "FailJobSet"
     # This is the reason of a Job that failed by its podFailurePolicy; any other has another.
-    assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
-    disrupted, stopped = job["podFailurePolicy"]["rules"]
-    assert disrupted["action"] == stopped["action"] == "FailJob"
-    assert disrupted["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert refused["onJobFailureReasons"] == ["PodFailurePolicy"]
+    assert set(anything_else) == {"name", "action"}
+    assert anything_else["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    (wrong_arguments,) = job["podFailurePolicy"]["rules"]
+    assert wrong_arguments["action"] == "FailJob"
     container = job["template"]["spec"]["containers"][0]["name"]
-    assert stopped["onExitCodes"] == {
+    assert wrong_arguments["onExitCodes"] == {
         "containerName": container,
         "operator": "In",
-        "values": [STOPPED_EXIT_CODE, RETRY_EXIT_CODE],
+        "values": [USER_ERROR_EXIT_CODE],
     }
     # A pod alone must not begin again: it would wait for the others, who wait for the old one.
     assert job["backoffLimit"] == 0
     assert job["template"]["spec"]["restartPolicy"] == "Never"
     assert job["template"]["spec"]["terminationGracePeriodSeconds"] >= 60
+
+
+def test_sigterm_reaches_tupe_before_it_handles_it():
+    """Process 1 of a container ignores a signal that it does not handle yet."""
+    assert job_of(manifest("v5e:4x4"))["template"]["spec"]["shareProcessNamespace"] is True
+
+
+@pytest.fixture
+def pod(tmp_path):
+    """Runs the entry point as a pod of the JobSet; `tupe` ends with this code when it checks."""
+
+    def start(checked=0, **position):
+        add_recorder(
+            tmp_path, "tupe", then=f"[[ $1 != check-progress ]] || exit {checked}; exit 76"
+        )
+        labels = {"TUPE_SLICE": "0", "JOB_COMPLETION_INDEX": "0", "TUPE_TOKEN": "uid"} | position
+        variables = environment_of(job_of(manifest("v5e:4x4"))) | labels
+        arguments = COMMAND[1:]
+        done = run("gke/entrypoint.sh", *arguments, path=tmp_path, **variables)
+        return done.returncode, calls(tmp_path, "tupe")
+
+    return start
+
+
+CHECK = "check-progress gs://runs/it's $HOME --job=uid --retries=3"
+PRETRAIN = " ".join(COMMAND[1:])
+
+
+def test_the_first_pod_checks_the_progress_for_all(pod):
+    assert pod() == (76, [CHECK, PRETRAIN])
+
+
+@pytest.mark.parametrize("position", [{"TUPE_SLICE": "1"}, {"JOB_COMPLETION_INDEX": "1"}])
+def test_the_others_do_not(pod, position):
+    assert pod(checked=2, **position) == (76, [PRETRAIN])
+
+
+@pytest.mark.parametrize("code", [1, 2, 76])
+def test_without_progress_the_run_ends(pod, code):
+    assert pod(checked=code) == (2, [CHECK])
+
+
+def test_the_token_is_the_same_in_all_pods_and_after_restarts():
+    variables = environment_of(job_of(manifest("v5e:4x4")))
+    assert variables["TUPE_TOKEN"] == "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"
+    assert variables["TUPE_SLICE"] == "metadata.labels['jobset.sigs.k8s.io/job-index']"
 
 
 def test_the_command_arrives_as_it_was_given():
@@ -126,16 +185,34 @@ def test_the_command_arrives_as_it_was_given():
     assert container["image"] == "r/i:1"
 
 
-def test_the_bucket_is_mounted_at_the_work_directory():
+def test_without_a_bucket_nothing_is_mounted():
     pod = job_of(manifest("v5e:4x4", "--service-account=writer"))["template"]
-    assert pod["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert pod["metadata"]["annotations"] == {}
+    assert pod["spec"]["volumes"] == pod["spec"]["containers"][0]["volumeMounts"] == []
+    assert pod["spec"]["serviceAccountName"] == "writer"
+    assert "hostNetwork" not in pod["spec"]
+
+
+def test_a_bucket_is_mounted_by_a_sidecar_with_limits():
+    pod = job_of(manifest("v5e:4x4", "--bucket=runs"))["template"]
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["gke-gcsfuse/volumes"] == "true"
+    assert annotations.keys() >= {
+        "gke-gcsfuse/cpu-limit", "gke-gcsfuse/memory-limit", "gke-gcsfuse/ephemeral-storage-limit",
+    }  # fmt: skip
     (mount,) = pod["spec"]["containers"][0]["volumeMounts"]
     (volume,) = pod["spec"]["volumes"]
     assert mount == {"name": volume["name"], "mountPath": "/mnt/runs"}
     assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
-    assert volume["csi"]["volumeAttributes"]["bucketName"] == "runs"
-    assert pod["spec"]["serviceAccountName"] == "writer"
-    assert "hostNetwork" not in pod["spec"]
+    attributes = volume["csi"]["volumeAttributes"]
+    assert attributes["bucketName"] == "runs"
+    options = attributes["mountOptions"].split(",")
+    assert {"implicit-dirs", "write:enable-streaming-writes:false"} <= set(options)
+    # The cache fits into the sidecar's storage.
+    (cache,) = [
+        int(o.rpartition(":")[2]) for o in options if o.startswith("file-cache:max-size-mb")
+    ]
+    assert cache < 1024 * int(annotations["gke-gcsfuse/ephemeral-storage-limit"].removesuffix("Gi"))
 
 
 def test_spot_and_reserved_machines():
@@ -155,10 +232,24 @@ def test_kubectl_gets_what_dry_run_prints(tmp_path):
     assert yaml.safe_load((folder / "manifest").read_text()) == manifest("v5e:4x4")
 
 
-def test_the_image_holds_the_package_and_starts_tupe_itself():
-    lines = (LAUNCH / "gke/Dockerfile").read_text().splitlines()
+def dockerfile():
+    return (LAUNCH / "gke/Dockerfile").read_text()
+
+
+def test_the_image_holds_the_package_its_versions_and_the_entry_point():
+    lines = dockerfile().splitlines()
     copied = {source for line in lines if line.startswith("COPY") for source in line.split()[1:-1]}
-    assert {"pyproject.toml", "README.md", "LICENSE", "tupe_jax", "configs"} == copied
+    assert copied == {
+        "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "tupe_jax", "configs",
+        "launch/gke/entrypoint.sh",
+    }  # fmt: skip
     assert all((ROOT / source).exists() for source in copied)
     (entry,) = [line for line in lines if line.startswith("ENTRYPOINT")]
-    assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["tupe"]
+    assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["/tupe/entrypoint.sh"]
+    assert "--constraint=constraints.txt" in dockerfile()
+    # Docker sends only these files to the build.
+    ignored, *rest = [
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] != "#"
+    ]
+    assert ignored == "*"
+    assert {line[1:] for line in rest if line[0] == "!"} == copied

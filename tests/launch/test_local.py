@@ -29,7 +29,7 @@ def test_dry_run_prints_one_command_per_process():
         "local.sh", "--dry-run", "--processes=2", "--devices=4", "--", "pretrain", "a b"
     )
     assert lines == [
-        "env JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=4 tupe pretrain 'a b' "
+        "env JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=4 TUPE_TOKEN=TOKEN tupe pretrain 'a b' "
         f"--coordinator=localhost:PORT --processes=2 --process={process}"
         for process in range(2)
     ]
@@ -48,6 +48,15 @@ def test_each_process_gets_its_index_and_its_output_a_prefix(tupe, tmp_path):
     assert sorted(lines) == [f"[{process}] {line}" for process, line in enumerate(expected)]
     written = [(logs / f"process-{process}.log").read_text() for process in range(3)]
     assert written == [f"{line}\n" for line in expected]
+
+
+def test_the_processes_of_a_run_share_a_token_that_no_other_run_has(tupe):
+    path = tupe("print(os.environ['TUPE_TOKEN'])")
+    first, second = (
+        {line.split()[1] for line in printed("local.sh", "--", "x", path=path)} for _ in range(2)
+    )
+    assert len(first) == len(second) == 1
+    assert first != second
 
 
 def test_when_one_fails_the_others_are_stopped_and_its_code_is_returned(tupe):

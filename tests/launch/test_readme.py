@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from tests.launch.scripts import LAUNCH, ROOT, run
+from tests.launch.scripts import INSIDE, LAUNCH, ROOT, run
 from tupe_jax.config.loading import load_config
 
 TEXT = (LAUNCH / "README.md").read_text()
@@ -34,7 +34,7 @@ def test_there_is_a_command_for_every_script():
         path.relative_to(ROOT).as_posix()
         for path in [*LAUNCH.rglob("*.sh"), *LAUNCH.rglob("*.sbatch")]
     }
-    assert named == scripts - {"launch/tpu_worker.sh"}
+    assert named == scripts - {f"launch/{inside}" for inside in INSIDE}
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.scripts import LAUNCH, SCRIPTS, printed, run
-
-FOR_USERS = [script for script in SCRIPTS if script.name != "tpu_worker.sh"]
+from tests.launch.scripts import INSIDE, LAUNCH, SCRIPTS, printed, run
 
 
 def names(script):
     return script.relative_to(LAUNCH).as_posix()
+
+
+FOR_USERS = [script for script in SCRIPTS if names(script) not in INSIDE]
 
 
 def test_shellcheck_finds_nothing():
@@ -45,8 +46,10 @@ def test_help_shows_a_command_and_every_option(script):
     assert "--dry-run" in shown
 
 
-GKE = ("--name=a", "--target=v5e:4x4", "--image=i", "--bucket=bucket")
+GKE = ("--name=a", "--target=v5e:4x4", "--image=i")
+RUN = ("--", "pretrain", "--workdir=gs://b/w")
 TPU = ("--name=a", "--zone=z")
+RESUME = ("resume", *TPU, "--accelerator=v4-8", "--git=u@r")
 MISTAKES = [
     ("local.sh", [], "no tupe command"),
     ("local.sh", ["--processes=none", "--", "x"], "--processes=none must be a whole number"),
@@ -62,20 +65,25 @@ MISTAKES = [
     ("tpu_vm.sh", ["install", *TPU, "--wheel=none.whl"], "no file none.whl"),
     ("tpu_vm.sh", ["install", *TPU, "--git=u@r", "--bucket=gs://b"], "without gs://"),
     ("tpu_vm.sh", ["run", *TPU], "run needs tupe's arguments"),
+    ("tpu_vm.sh", [*RESUME, "--", "pretrain"], "resume needs --workdir=gs://"),
+    ("tpu_vm.sh", [*RESUME, "--", "finetune"], "finetune: resume restarts pretrain only"),
     ("tpu_vm.sh", ["status", *TPU, "--polls=3"], "unknown argument --polls=3"),
     ("gke/submit.sh", [], "--name"),
     ("gke/submit.sh", GKE, "arguments"),
-    ("gke/submit.sh", [*GKE, "--name=A", "--", "x"], "--name=A"),
-    ("gke/submit.sh", [*GKE, "--target=v5e", "--", "x"], "16x16"),
-    ("gke/submit.sh", [*GKE, "--target=v7:2x2", "--", "x"], "'v7' is none of v4"),
-    ("gke/submit.sh", [*GKE, "--target=v5p:4x4", "--", "x"], "3 dimensions, not 2"),
-    ("gke/submit.sh", [*GKE, "--target=v5e:3x3", "--", "x"], "9 chips"),
-    ("gke/submit.sh", [*GKE, "--target=v5e:2x2", "--slices=2", "--", "x"], "one machine"),
-    ("gke/submit.sh", [*GKE, "--slices=0", "--", "x"], "--slices=0"),
-    ("gke/submit.sh", [*GKE, "--bucket=gs://b", "--", "x"], "without gs://"),
-    ("slurm.sbatch", [], "not a tupe command"),
-    ("slurm.sbatch", ["--config=tupe_r"], "--config=tupe_r is not a tupe command"),
-    ("slurm.sbatch", ["pretrain"], "not in a SLURM job"),
+    ("gke/submit.sh", [*GKE, "--name=A", *RUN], "--name=A"),
+    ("gke/submit.sh", [*GKE, "--target=v5e", *RUN], "16x16"),
+    ("gke/submit.sh", [*GKE, "--target=v7:2x2", *RUN], "'v7' is none of v4"),
+    ("gke/submit.sh", [*GKE, "--target=v5p:4x4", *RUN], "3 dimensions, not 2"),
+    ("gke/submit.sh", [*GKE, "--target=v5e:3x3", *RUN], "9 chips"),
+    ("gke/submit.sh", [*GKE, "--target=v5e:2x2", "--slices=2", *RUN], "one machine"),
+    ("gke/submit.sh", [*GKE, "--slices=0", *RUN], "--slices=0"),
+    ("gke/submit.sh", [*GKE, "--bucket=gs://b", *RUN], "without gs://"),
+    ("gke/submit.sh", [*GKE, "--", "finetune"], "finetune is not pretrain"),
+    ("gke/submit.sh", [*GKE, "--", "pretrain"], "pretrain needs --workdir=gs://"),
+    ("slurm.sbatch", [], "nothing is not pretrain"),
+    ("slurm.sbatch", ["--config=tupe_r"], "--config=tupe_r is not pretrain"),
+    ("slurm.sbatch", ["pretrain"], "pretrain needs --workdir="),
+    ("slurm.sbatch", ["pretrain", "--workdir=w"], "not in a SLURM job"),
     ("sweep.sbatch", ["--configs=a"], "no --workdir"),
     ("sweep.sbatch", ["--configs=a", "--workdir=w", "--seeds=1-3"], "--seeds=1-3"),
     ("sweep.sbatch", ["--workdir=w"], "no --configs"),

@@ -25,8 +25,9 @@ def test_dry_run_prints_the_step_and_the_requeueing():
     assert printed(
         "slurm.sbatch", "--dry-run", *RUN, SLURM_JOB_ID="12", SLURM_CPUS_PER_TASK="4"
     ) == [
+        "tupe check-progress '/shared/a b' --job=12 --retries=3",
         f"{SRUN.format(cpus=4)} pretrain --config=tupe_r '--workdir=/shared/a b'",
-        "# after exit code 75, or 76 and fewer than 20 restarts:",
+        "# after any exit code except 0 and 2:",
         "scontrol requeue 12",
     ]
 
@@ -49,9 +50,11 @@ def test_a_job_is_warned_and_may_be_queued_again(script):
 def slurm(tmp_path):
     """A folder with an srun of this end; scancel reaches srun's processes as SLURM's does."""
 
-    def make(then):
+    def make(then, state="RUNNING None", progress="exit 0"):
         folder = tmp_path / "bin"
         folder.mkdir()
+        add_recorder(folder, "tupe", then=progress)
+        add_recorder(folder, "squeue", then=f"echo {state}")
         add_recorder(folder, "srun", then=f"echo $$ >{folder}/pid; {then}")
         add_recorder(folder, "scancel", then=f'kill -USR1 "$(cat {folder}/pid)"')
         add_recorder(folder, "scontrol")
@@ -61,18 +64,34 @@ def slurm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "restarts", "queued"),
-    [(0, 0, False), (1, 0, False), (75, 99, True), (76, 19, True), (76, 20, False)],
+    ("code", "queued"),
+    [(0, False), (2, False), (1, True), (75, True), (76, True), (134, True), (137, True)],
 )
-def test_the_exit_code_is_the_runs_and_some_are_requeued(slurm, code, restarts, queued):
+def test_all_exit_codes_except_0_and_2_are_requeued(slurm, code, queued):
     path = slurm(f"exit {code}")
-    environment = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": str(restarts)}
-    done = run("slurm.sbatch", *RUN, path=path, **environment)
+    done = run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12", TUPE_RETRIES="5")
     assert done.returncode == code
+    assert calls(path, "tupe") == ["check-progress /shared/a b --job=12 --retries=5"]
     expected = SRUN.format(cpus=8).removeprefix("srun ") + " pretrain --config=tupe_r"
     assert calls(path, "srun") == [f"{expected} --workdir=/shared/a b"]
     assert calls(path, "scontrol") == (["requeue 12"] if queued else [])
     assert calls(path, "scancel") == []
+
+
+@pytest.mark.parametrize(
+    ("state", "queued"), [("COMPLETING None", False), ("COMPLETING TimeLimit", True)]
+)
+def test_a_cancelled_job_is_not_requeued(slurm, state, queued):
+    path = slurm("exit 75", state=state)
+    assert run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12").returncode == 75
+    assert calls(path, "scontrol") == (["requeue 12"] if queued else [])
+
+
+@pytest.mark.parametrize("code", [1, 2, 76])
+def test_without_progress_the_job_does_not_start_and_is_not_requeued(slurm, code):
+    path = slurm("exit 0", progress=f"exit {code}")
+    assert run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12").returncode == 2
+    assert calls(path, "srun") == calls(path, "scontrol") == []
 
 
 def stop_when_it_runs(path, script, *arguments, **environment):

@@ -45,20 +45,22 @@ def test_slices_spot_reservation_project_and_account_become_options():
 
 def test_the_package_comes_from_a_wheel_or_a_repository():
     assert dry("install", "--wheel=dist/tupe.whl", "--bucket=runs") == [
-        f"{QUEUED} scp launch/tpu_worker.sh dist/tupe.whl tupe: "
-        + EVERYWHERE.removeprefix("tupe "),
+        f"{QUEUED} scp launch/tpu_worker.sh launch/../constraints.txt dist/tupe.whl "
+        "tupe: " + EVERYWHERE.removeprefix("tupe "),
         f"{QUEUED} ssh {EVERYWHERE} "
         "'--command=bash tpu_worker.sh install --package=tupe.whl --bucket=runs'",
     ]
     lines = dry("install", "--git=https://example.org/tupe@v1")
-    assert lines[0].startswith(f"{QUEUED} scp launch/tpu_worker.sh tupe: ")
+    assert lines[0].startswith(
+        f"{QUEUED} scp launch/tpu_worker.sh launch/../constraints.txt tupe: "
+    )
     assert "install --package=https://example.org/tupe@v1'" in lines[1]
 
 
 def test_the_other_commands():
     assert dry("run", "--bucket=runs", "--", "pretrain", "--workdir=/mnt/runs/a b") == [
-        f"{QUEUED} ssh {EVERYWHERE} '--command=bash tpu_worker.sh run --bucket=runs -- pretrain "
-        r"--workdir=/mnt/runs/a\ b'"
+        f"{QUEUED} ssh {EVERYWHERE} '--command=bash tpu_worker.sh run --token=TOKEN "
+        r"--bucket=runs -- pretrain --workdir=/mnt/runs/a\ b'"
     ]
     assert dry("logs", "--worker=3", "--lines=9") == [
         f"{QUEUED} ssh tupe --zone=us-west4-a --worker=3 "
@@ -76,7 +78,9 @@ GCLOUD = r"""#!/usr/bin/env bash
 cd "$(dirname "$0")" || exit
 mapfile -t story <story
 verb=$4 command=${!#}
-if [[ $verb == describe ]]; then
+if [[ $3 == tpu-vm ]]; then # the number of workers of a slice
+  echo 2 && exit
+elif [[ $verb == describe ]]; then
   echo "describe" >>calls
   look=$(($(grep -c describe calls) - 1))
   IFS='|' read -r state workers <<<"${story[look]}"
@@ -97,6 +101,13 @@ elif [[ $verb == ssh ]]; then
   read -r _ _ verb _ <<<"$command"
 fi
 echo "$verb" >>calls
+if [[ $verb == check-progress ]]; then # the next of these answers
+  answer=$(sed -n "$(grep -c check-progress calls)p" checks)
+  case ${answer:-allowed} in
+    unreachable) exit 1 ;;
+    *) echo "start: ${answer:-allowed}" && exit ;;
+  esac
+fi
 [[ " $(<broken) " != *" $verb "* ]]
 """
 
@@ -108,16 +119,17 @@ def resume(tmp_path):
     Returns the result and what was done between the looks.
     """
 
-    def run_resume(*looks, broken="", retries=2):
+    def run_resume(*looks, broken="", checks=(), retries=2):
         folder = tmp_path / "bin"
         add_command(folder, "gcloud", GCLOUD)
         (folder / "story").write_text("".join("|".join(look) + "\n" for look in looks))
         (folder / "broken").write_text(broken)
+        (folder / "checks").write_text("".join(f"{answer}\n" for answer in checks))
         (tmp_path / "tupe.whl").touch()
         done = run(
             "tpu_vm.sh", "resume", *PLACE, "--accelerator=v5litepod-8", "--spot", "--poll=0",
             f"--retries={retries}", f"--wheel={tmp_path}/tupe.whl", "--", "pretrain",
-            path=folder,
+            "--workdir=gs://b/w", path=folder,
         )  # fmt: skip
         calls = (folder / "calls").read_text().split()
         return done, [call for call in calls if call != "describe"]
@@ -125,7 +137,23 @@ def resume(tmp_path):
     return run_resume
 
 
-START = ["scp", "install", "run"]
+RESTART = ["check-progress", "run"]
+START = ["scp", "install", *RESTART]
+FINISHED = ["ACTIVE", "finished", "finished"]
+
+
+def test_dry_run_prints_a_restart():
+    lines = dry(
+        "resume", "--accelerator=v4-8", "--git=u@r", "--retries=5", "--", "pretrain",
+        "--workdir=gs://b/w",
+    )  # fmt: skip
+    assert lines[-3:] == [
+        "# then, and after any exit code except 0 and 2:",
+        f"{QUEUED} ssh tupe --zone=us-west4-a --node=0 --worker=0 '--command=bash tpu_worker.sh "
+        "check-progress --token=TOKEN --retries=5 --workdir=gs://b/w'",
+        f"{QUEUED} ssh {EVERYWHERE} '--command=bash tpu_worker.sh run --token=TOKEN -- pretrain "
+        "--workdir=gs://b/w'",
+    ]
 
 
 def test_a_preempted_slice_is_requested_again_and_the_run_restarted(resume):
@@ -139,7 +167,7 @@ def test_a_preempted_slice_is_requested_again_and_the_run_restarted(resume):
         ["SUSPENDED"],
         ["ACTIVE", "absent", "absent"],
         ["ACTIVE", "running", "running"],
-        ["ACTIVE", "finished", "finished"],
+        FINISHED,
     )
     assert done.returncode == 0, done.stderr
     assert actions == ["create", *START, "delete", "create", *START]
@@ -147,40 +175,61 @@ def test_a_preempted_slice_is_requested_again_and_the_run_restarted(resume):
     assert "delete ends the charges" in done.stderr
 
 
-def test_a_stopped_run_is_restarted_without_limit(resume):
+@pytest.mark.parametrize("end", ["stopped 75", "failed 76", "failed 134", "failed 137", "failed 1"])
+def test_a_run_that_makes_progress_is_restarted_without_limit(resume, end):
+    done, actions = resume(*[["ACTIVE", end, end]] * 4, FINISHED, retries=1)
+    assert done.returncode == 0, done.stderr
+    assert actions == RESTART * 4
+
+
+def test_the_run_is_restarted_when_all_its_processes_have_ended(resume):
     done, actions = resume(
-        *[["ACTIVE", "stopped 75", "stopped 75"]] * 4, ["ACTIVE", "finished", "finished"], retries=1
+        ["ACTIVE", "running", "failed 137"], ["ACTIVE", "failed 76", "failed 137"], FINISHED
     )
     assert done.returncode == 0, done.stderr
-    assert actions == ["run"] * 4
+    assert actions == RESTART
+    assert "1 failed 137 1 failed 76" in done.stderr
 
 
-def test_a_failed_run_is_restarted_a_few_times_and_its_code_returned(resume):
+def test_a_run_without_progress_is_not_restarted(resume):
     done, actions = resume(
-        *[["ACTIVE", "running", "failed 9"], ["ACTIVE", "failed 9", "failed 9"]] * 3
+        *[["ACTIVE", "failed 76", "failed 76"]] * 2, checks=["allowed", "refused"]
     )
-    assert done.returncode == 9
-    assert actions == ["run", "run"]
-    assert "giving up" in done.stderr
+    assert done.returncode == 2
+    assert actions == [*RESTART, "check-progress"]
 
 
-def test_wrong_arguments_are_not_retried(resume):
-    done, actions = resume(["ACTIVE", "failed 2", "failed 2"])
+def test_a_failed_connection_is_no_lack_of_progress(resume):
+    done, actions = resume(
+        *[["ACTIVE", "failed 76", "failed 76"]] * 2, FINISHED, checks=["unreachable", "allowed"]
+    )
+    assert done.returncode == 0, done.stderr
+    assert actions == ["check-progress", *RESTART]
+
+
+@pytest.mark.parametrize("states", [["failed 2", "failed 2"], ["failed 76", "failed 2"]])
+def test_wrong_arguments_are_not_retried(resume, states):
+    done, actions = resume(["ACTIVE", *states])
     assert done.returncode == 2
     assert actions == []
 
 
-def test_failures_count_only_in_a_row(resume):
-    fails = [["ACTIVE", "failed 1", "failed 1"]] * 2
-    well = [["ACTIVE", "running", "running"]] * 10
-    end = ["ACTIVE", "finished", "finished"]
-    done, actions = resume(*fails, *well, *fails, end)
+def test_nothing_is_decided_before_all_workers_answer(resume):
+    done, actions = resume(["ACTIVE", "failed 76"], ["ACTIVE", "finished"], FINISHED)
     assert done.returncode == 0, done.stderr
-    assert actions == ["run"] * 4
+    assert actions == []
+    assert "1 of 2 workers answered" in done.stderr
+
+
+def test_failures_of_gcloud_count_only_in_a_row(resume):
+    unreachable = [["ACTIVE", "failed 1", "failed 1"]] * 2
+    running = ["ACTIVE", "running", "running"]
+    done, _ = resume(*unreachable, running, *unreachable, FINISHED, checks=["unreachable"] * 4)
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_new_worker_restarts_all(resume):
-    done, actions = resume(["ACTIVE", "running", "absent"], ["ACTIVE", "finished", "finished"])
+    done, actions = resume(["ACTIVE", "running", "absent"], FINISHED)
     assert done.returncode == 0, done.stderr
     assert actions == START
 
@@ -193,7 +242,7 @@ def test_a_slice_out_of_reach_is_not_deleted(resume):
 
 
 def test_the_script_waits_for_a_lost_network(resume):
-    done, actions = resume(["OFFLINE"], ["OFFLINE"], ["ACTIVE", "finished", "finished"])
+    done, actions = resume(["OFFLINE"], ["OFFLINE"], FINISHED)
     assert done.returncode == 0, done.stderr
     assert actions == []
 
@@ -205,7 +254,7 @@ def test_repeated_failures_of_the_request_end_the_script(resume):
 
 
 def test_a_failed_request_is_repeated(resume):
-    done, actions = resume(["FAILED"], ["ACTIVE", "finished", "finished"])
+    done, actions = resume(["FAILED"], FINISHED)
     assert done.returncode == 0, done.stderr
     assert actions == ["delete", "create"]
 

@@ -52,24 +52,24 @@ RUN_BY = {
     "tests/launch/test_tpu_vm.py::"
     "test_a_preempted_slice_is_requested_again_and_the_run_restarted": [
         "launch/tpu_vm.sh resume --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
-        "--spot --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
-        "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+        "--spot --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl "
+        "-- pretrain --config=tupe_r --workdir=gs://tupe-runs/tupe_r",
     ],
     "tests/launch/test_tpu_vm.py::"
     "test_slices_spot_reservation_project_and_account_become_options": [
         "launch/tpu_vm.sh create --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 "
         "--spot",
         "launch/tpu_vm.sh resume --name=tupe-large --zone=us-east5-a --accelerator=v5p-128 "
-        "--slices=2 --reserved --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl --bucket=tupe-runs "
-        "-- pretrain --config=tupe_large --workdir=/mnt/tupe-runs/tupe_large",
+        "--slices=2 --reserved --wheel=dist/tupe_jax-0.1.0-py3-none-any.whl "
+        "-- pretrain --config=tupe_large --workdir=gs://tupe-runs/tupe_large",
     ],
     "tests/launch/test_tpu_vm.py::test_the_package_comes_from_a_wheel_or_a_repository": [
-        "launch/tpu_vm.sh install --name=tupe-r --zone=us-west4-a --bucket=tupe-runs "
+        "launch/tpu_vm.sh install --name=tupe-r --zone=us-west4-a "
         "--wheel=dist/tupe_jax-0.1.0-py3-none-any.whl",
     ],
     "tests/launch/test_tpu_vm.py::test_the_other_commands": [
-        "launch/tpu_vm.sh run --name=tupe-r --zone=us-west4-a --bucket=tupe-runs "
-        "-- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+        "launch/tpu_vm.sh run --name=tupe-r --zone=us-west4-a "
+        "-- pretrain --config=tupe_r --workdir=gs://tupe-runs/tupe_r",
         "launch/tpu_vm.sh status --name=tupe-r --zone=us-west4-a",
         "launch/tpu_vm.sh logs --name=tupe-r --zone=us-west4-a --lines=200",
         "launch/tpu_vm.sh stop --name=tupe-r --zone=us-west4-a",
@@ -77,17 +77,22 @@ RUN_BY = {
     ],
     "tests/launch/test_gke.py::test_kubectl_gets_what_dry_run_prints": [
         "launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --spot "
-        "--image=us-west4-docker.pkg.dev/my-project/tupe/tupe:1 --bucket=tupe-runs "
-        "--service-account=tupe -- pretrain --config=tupe_r --workdir=/mnt/tupe-runs/tupe_r",
+        "--image=us-west4-docker.pkg.dev/my-project/tupe/tupe:1 --service-account=tupe "
+        "-- pretrain --config=tupe_r --workdir=gs://tupe-runs/tupe_r "
+        "--config.data.prepared=gs://tupe-runs/rows",
     ],
     "tests/launch/test_slurm.py::test_dry_run_prints_the_step_and_the_requeueing": [
         "bash launch/slurm.sbatch --dry-run pretrain --config=tupe_r --workdir=/shared/runs/tupe_r",
     ],
-    "tests/launch/test_slurm.py::test_the_exit_code_is_the_runs_and_some_are_requeued": [
+    "tests/launch/test_real_slurm.py::test_a_run_on_two_nodes": [
         "sbatch --nodes=8 --partition=gpu launch/slurm.sbatch pretrain --config=tupe_r "
         "--workdir=/shared/runs/tupe_r",
     ],
-    "tests/launch/test_slurm.py::test_a_sweep_is_an_array_of_all_configs_and_seeds": [
+    "tests/run/test_starts.py::"
+    "test_a_run_without_progress_is_refused_and_a_newer_checkpoint_allows_it_again": [
+        "tupe check-progress WORKDIR --job=ID",
+    ],
+    "tests/launch/test_real_slurm.py::test_a_sweep_trains_every_config": [
         "launch/sweep.sbatch --configs=tupe_r:modern,tupe_a:modern,bert_r:modern,bert_a:modern "
         "--seeds=0,1,2 --workdir=/shared/sweep --at-once=8 --sbatch=--partition=gpu "
         "-- --config.train.steps=10000",
@@ -95,7 +100,7 @@ RUN_BY = {
 }
 """Lines by the test that runs the same command, in this process or with other arguments.
 
-Launch scripts run with scripts in place of `gcloud`, `kubectl` and `sbatch`, or as dry runs.
+Launch scripts run with scripts in place of `gcloud` and `kubectl`, or as dry runs.
 """
 
 NOT_RUN = {
@@ -130,7 +135,12 @@ NOT_RUN = {
         "--workload-pool=my-project.svc.id.goog",
         "gcloud container node-pools create v5e --cluster=tupe --location=us-west4 "
         "--node-locations=us-west4-a --machine-type=ct5lp-hightpu-4t --tpu-topology=16x16 "
-        "--num-nodes=64 --spot",
+        "--num-nodes=64 --spot --workload-metadata=GKE_METADATA",
+        "gcloud container clusters get-credentials tupe --location=us-west4",
+        "gcloud storage buckets add-iam-policy-binding gs://tupe-runs "
+        "--role=roles/storage.objectUser --member=principal://iam.googleapis.com/projects/"
+        "123456789012/locations/global/workloadIdentityPools/my-project.svc.id.goog/subject/ns/"
+        "default/sa/tupe",
         "gcloud container node-pools delete v5e --cluster=tupe --location=us-west4",
     ],
     "needs Docker and a network; tests/launch/test_gke.py reads the Dockerfile": [
@@ -139,6 +149,9 @@ NOT_RUN = {
         "docker push us-west4-docker.pkg.dev/my-project/tupe/tupe:1",
     ],
     "needs a Kubernetes cluster": [
+        "kubectl apply --server-side --filename=https://github.com/kubernetes-sigs/jobset/"
+        "releases/download/v0.12.0/manifests.yaml",
+        "kubectl create serviceaccount tupe",
         "kubectl get jobset tupe-r",
         "kubectl logs --follow --selector=jobset.sigs.k8s.io/jobset-name=tupe-r,"
         "batch.kubernetes.io/job-completion-index=0",

@@ -283,6 +283,14 @@ def load_for_use(
     )
 
 
+def newest_step(workdir: str | os.PathLike[str]) -> int | None:
+    """The step of the newest complete checkpoint of a work directory; its content is not read."""
+    folder = _absolute(workdir) / FOLDER
+    if not folder.is_dir():
+        return None
+    return max(ocp.path.step.checkpoint_steps(folder), default=None)
+
+
 def _checkpoints_at(path: epath.Path) -> list[epath.Path]:
     if (path / "about").exists():
         return [path]

@@ -88,18 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "ProcessGroup") -> int:
-    import jax
-
-    from tupe_jax import __version__
     from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
     from tupe_jax.run.resume_checks import settings
+    from tupe_jax.run.versions import package_versions
     from tupe_jax.run.workdir import hold, open_workdir
     from tupe_jax.training.dataset import check_given_data, has_tokenizer
 
-    processes.require_same(
-        "versions and settings",
-        {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
-    )
+    processes.require_same("versions and settings", {**package_versions(), **settings(config)})
     begun = has_tokenizer(workdir) or (workdir / CHECKPOINTS).exists()
     processes.first("the given data", lambda: check_given_data(config, resumes=begun))
     open_workdir(workdir, processes)
