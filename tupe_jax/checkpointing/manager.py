@@ -237,7 +237,7 @@ def load_for_use(
     Nothing on disk is changed.
     """
     damaged: list[tuple[epath.Path, DamagedError]] = []
-    for directory in _checkpoints_at(_absolute(path)):
+    for directory in checkpoints_at(path):
         try:
             metadata = checkpoint_format.read_metadata(directory)
             vocabulary = checkpoint_format.read_tokenizer(directory, metadata)
@@ -254,7 +254,9 @@ def load_for_use(
     )
 
 
-def _checkpoints_at(path: epath.Path) -> list[epath.Path]:
+def checkpoints_at(given: str | os.PathLike[str]) -> list[epath.Path]:
+    """The checkpoints of a work directory, newest first; or the one that the path names."""
+    path = _absolute(given)
     if (path / "about").exists():
         return [path]
     for folder in (path, path / FOLDER):

@@ -7,3 +7,11 @@ def quantity(number: float) -> str:
         if number >= 0.9995 * unit:
             return f"{number / unit:#.3g}{prefix}".replace(". ", " ")
     return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Three figures and a unit: 31.2 ms, 4.05 s, 2.50 min, 1.30 h."""
+    for unit, name in ((3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{1e3 * seconds:.3g} ms"
