@@ -21,6 +21,7 @@ LAYERS = (
     "aot",
     "finetune",
     "bench",
+    "rehearsal",
     "lab",
     "ablation",
     "cli",

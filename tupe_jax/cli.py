@@ -54,6 +54,7 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
     "plan a large run": (
         Command("shardings", "print how a config is sharded across devices"),
         Command("compile", "compile a config for a TPU or GPU, and report memory and speed"),
+        Command("rehearse", "check storage, data, memory, speed and cost before a run on a pod"),
         Command("check-progress", "refuse to restart a run that makes no progress; for launchers"),
     ),
     "convert models": (

@@ -34,3 +34,11 @@ def aligned_table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ())
         return "  ".join(cells).rstrip()
 
     return [line(row) for row in rows]
+
+
+def duration(seconds: float) -> str:
+    """Three figures and a unit: 31.2 ms, 4.05 s, 2.50 min, 1.30 h."""
+    for unit, name in ((3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{1e3 * seconds:.3g} ms"

@@ -1,0 +1,96 @@
+"""Check a run on a pod before you allocate it: storage, data, memory, reader, checkpoints, cost.
+
+  tupe rehearse --config=tupe_r:modern --target=v5e:16x16 --workdir=gs://tupe-runs/tupe_r
+
+It measures the storage with temporary files, compares the prepared data and an earlier run in the
+work directory with the config, compiles the step with the target's own compiler, and reads batches
+as one host would. Run it where the storage is as near as it will be to the pod: latency and
+bandwidth are those of this machine. Hours are an estimate, as by `tupe compile`; dollars do not
+include waiting and restarts.
+
+Exit code 0 means go, possibly with warnings; 1 means no-go.
+"""
+
+import argparse
+import json
+import os
+import textwrap
+from typing import TYPE_CHECKING
+
+from tupe_jax.aot.step_time import PEAK_SHARE
+from tupe_jax.utils.paths import storage_path
+
+if TYPE_CHECKING:
+    from tupe_jax.rehearsal.checks import Finding
+
+NO_GO_EXIT_CODE = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", required=True, help="file or name, see `tupe pretrain --help`")
+    parser.add_argument("--target", required=True, help="for example v5e:16x16 or h100:2x8")
+    parser.add_argument(
+        "--workdir", required=True, type=storage_path, help="folder of the run, or gs://..."
+    )
+    parser.add_argument(
+        "--price", type=float, metavar="DOLLARS", help="per chip and hour (default: a list price)"
+    )
+    parser.add_argument(
+        "--peak-share",
+        type=float,
+        default=PEAK_SHARE,
+        help=f"assumed share of the peak FLOP/s (default: {PEAK_SHARE})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # Only compilers run, as in `tupe compile`.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from dataclasses import asdict
+
+    from tupe_jax.aot.targets import parse_target
+    from tupe_jax.config.loading import from_config_dict, load_config
+    from tupe_jax.rehearsal.checks import Plan, rehearse
+    from tupe_jax.rehearsal.prices import Price
+    from tupe_jax.utils.errors import UserError
+
+    if not 0 < arguments.peak_share <= 1:
+        raise UserError(f"--peak-share={arguments.peak_share} must be above 0 and at most 1")
+    if arguments.price is not None and not arguments.price >= 0:
+        raise UserError(f"--price={arguments.price} must be 0 or more dollars")
+    plan = Plan(
+        config=from_config_dict(load_config(arguments.config, arguments.overrides)),
+        target=parse_target(arguments.target),
+        workdir=arguments.workdir,
+        peak_share=arguments.peak_share,
+        price=None if arguments.price is None else Price(arguments.price),
+    )
+    findings = []
+    if not arguments.json:
+        print(f"{arguments.config} on {arguments.target}\n")
+    for finding in rehearse(plan):
+        findings.append(finding)
+        if not arguments.json:
+            print(_lines(finding), flush=True)
+    verdicts = [finding.verdict for finding in findings]
+    go = "no-go" not in verdicts
+    if arguments.json:
+        print(json.dumps({"go": go, "findings": [asdict(finding) for finding in findings]}))
+    else:
+        counts = f"{verdicts.count('no-go')} no-go, {verdicts.count('warning')} warnings"
+        print(f"\n{'go' if go else 'no-go'} ({counts})")
+    return 0 if go else NO_GO_EXIT_CODE
+
+
+def _lines(finding: "Finding") -> str:
+    head = f"  {finding.verdict:<8} {finding.check:<12} "
+    return textwrap.fill(
+        finding.text,
+        width=100,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,1 @@
+"""A rehearsal of a run on a pod: checks before accelerators are allocated."""
