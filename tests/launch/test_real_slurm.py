@@ -91,7 +91,7 @@ def story(cluster, corpus):
 
 
 def tupe_process(cluster, job, task):
-    """The process of a task; the one that srun started it with has the same environment."""
+    """The `tupe` process of a task."""
     (process,) = [
         process
         for process in cluster.processes(job=job, task=task)
@@ -130,7 +130,8 @@ def test_no_step_is_lost_or_repeated(story):
 
 
 def test_wrong_arguments_are_final(cluster, corpus):
-    job = cluster.submit(*TWO_NODES, *pretrain(corpus, cluster.folder / "x", **{"eval.every": 0}))
+    wrong = pretrain(corpus, cluster.folder / "wrong", **{"eval.every": 0})
+    job = cluster.submit("--nodes=1", *ONE_PROCESS_PER_NODE, *wrong)
     cluster.wait(lambda: cluster.state(job) == "FAILED", PATIENCE, "end")
     assert cluster.show(job)["ExitCode"] == "2:0"
     assert cluster.restarts(job) == 0
