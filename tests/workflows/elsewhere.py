@@ -87,7 +87,7 @@ RUN_BY = {
         "launch/gke/submit.sh --name=tupe-r --target=v5e:16x16 --spot "
         "--image=us-west4-docker.pkg.dev/my-project/tupe/tupe:1 --service-account=tupe "
         "-- pretrain --config=tupe_r --workdir=gs://tupe-runs/tupe_r "
-        "--config.data.prepared=gs://tupe-runs/rows",
+        "--config.data.prepared=gs://tupe-runs/data",
     ],
     "tests/launch/test_slurm.py::test_dry_run_prints_the_step_and_the_requeueing": [
         "bash launch/slurm.sbatch --dry-run pretrain --config=tupe_r --workdir=/shared/runs/tupe_r",
@@ -126,7 +126,6 @@ NOT_RUN = {
     "compiles for minutes; tests/aot/test_tpu_compiler.py runs the command for one v5e chip": [
         "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
         "tupe compile --config=tupe_r --target=TARGET --batch-per-device=ROWS",
-        "tupe compile --config=tupe_r:modern --target=v5e:16x16",
         "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
         "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
     ],

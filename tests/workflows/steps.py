@@ -13,6 +13,7 @@ import pytest
 from tests.documents import COMMENT, ROOT, one_line
 from tests.users import NO_DOWNLOADS
 from tupe_jax.run.preemption import STOPPED_EXIT_CODE
+from tupe_jax.utils.paths import storage_path
 
 SECONDS = 900
 """No step takes as long."""
@@ -57,20 +58,24 @@ class Step:
         )
         try:
             if self.stop_at:
-                wait_for(folder / self.stop_at, process)
+                wait_for(_file(folder, self.stop_at), process)
                 process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
         assert process.returncode == (STOPPED_EXIT_CODE if self.stop_at else 0), output
         assert self.says in output, output
-        assert not self.leaves or (folder / self.leaves).exists(), output
+        assert not self.leaves or _file(folder, self.leaves).exists(), output
+
+
+def _file(folder, name):
+    return storage_path(name if name.startswith("gs://") else folder / name)
 
 
 def wait_for(file, process):
     """Until the file has content, or the process has ended."""
-    while process.poll() is None and not (file.exists() and file.stat().st_size):
-        time.sleep(0.01)
+    while process.poll() is None and not (file.exists() and file.stat().length):
+        time.sleep(0.05)
 
 
 def environment(folder):
