@@ -204,6 +204,7 @@ def test_an_estimate_counts_what_its_own_models_recompute():
     assert seconds("pair") == pytest.approx(2 * seconds("masked_lm"))
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_exactly(finished, tmp_path):
     arguments, workdir, _ = finished
     with marked_data():
@@ -257,6 +258,7 @@ def test_an_unknown_objective_is_refused(corpus, tmp_path):
         runs.run_here(arguments_of(corpus, **{"objective.name": "masked_ml"}), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_begun_before_objectives_had_names_is_masked_lm(corpus, tmp_path):
     arguments = arguments_of(corpus, **{"objective.name": "masked_lm"})
     assert not runs.run_here(arguments, tmp_path, runs.StopAfter(3)).finished
