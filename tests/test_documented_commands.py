@@ -32,7 +32,7 @@ READ_BY = {
 PLACEHOLDERS = {"=N": "=8", "=TARGET": "=v5e:16x16", "=ROWS": "=32", " [MODEL ...]": " MODEL"}
 """What a sentence has in place of a value that is checked."""
 TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
-"""What stands behind a command in a help text or a block, to tell what it does."""
+"""The explanation after a command in a help text or a block."""
 
 
 def in_blocks(text):
@@ -134,7 +134,7 @@ def test_files_that_are_named_exist(page):
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
-def test_a_notebook_is_saved_as_it_ran_from_start_to_end_and_tells_nothing_of_its_machine(file):
+def test_a_notebook_is_saved_as_it_ran_and_names_nothing_of_its_machine(file):
     cells = code_cells(read(file))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
@@ -154,7 +154,7 @@ def test_a_notebook_computes_after_its_commands(file):
 
 
 def test_notebooks_begin_alike():
-    """With the cell that installs what is missing and says what is there."""
+    """Including the cell that installs what is missing and checks the machine."""
     first = {code_cells(read(file))[0].source for file in NOTEBOOKS}
     assert len(first) == 1
     assert "!tupe doctor" in first.pop()

@@ -36,7 +36,7 @@ TOLD = {
 
 
 def kinds_of_output(cell):
-    """Text, pictures, and so on."""
+    """Text, plots and other outputs."""
     return {
         kind
         for output in cell.outputs

@@ -44,7 +44,7 @@ def test_the_result_fits_and_the_next_larger_one_does_not(fixed, per_row, bend, 
     next_step = found + 1 if found < 8 else found - found % 8 + 8
     assert any(found < rows <= next_step and needed(rows) > 1000 for rows in asked)
     assert found == 0 or needed(found) <= 1000
-    assert found >= start or needed(start) > 1000  # what was asked for is never made smaller
+    assert found >= start or needed(start) > 1000  # the requested batch is never made smaller
     assert len(asked) == len(set(asked))
 
 

@@ -1,4 +1,4 @@
-"""Names of hardware, and what is said about wrong ones."""
+"""Names of hardware, and the errors for wrong ones."""
 
 import pytest
 

@@ -86,7 +86,7 @@ def test_metadata_that_only_orbax_reads_cannot_keep_a_run_from_starting(tmp_path
     assert open_at(tmp_path).restore(abstract(small_state(0))).step == 2
 
 
-def test_the_damaged_checkpoint_is_told_of_and_its_step_is_free_again(tmp_path, caplog):
+def test_the_damaged_checkpoint_is_reported_and_its_step_is_free_again(tmp_path, caplog):
     saved(tmp_path, [1, 2, 3])
     for step in (2, 3):
         flip_a_bit(largest(tmp_path / str(step), "state"))
@@ -121,7 +121,7 @@ def test_trouble_of_the_storage_is_not_taken_for_damage(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "error"), [(5, RetryError), (2, DamagedError)])
-def test_what_the_system_told_tensorstore_decides(code, error):
+def test_the_error_code_of_the_system_decides(code, error):
     """A mounted bucket answers trouble of the network with EIO, which tensorstore does not know."""
     said = f"UNKNOWN: Error reading \"d/0\": [OS error {code}] [os_error_code='{code}']"
     with pytest.raises(error), _damage_if_unreadable("runs/checkpoints/3"):
@@ -184,7 +184,7 @@ def test_if_all_are_damaged_the_run_does_not_start_from_the_beginning(tmp_path):
     assert names(tmp_path) == ["1", "2"]
 
 
-def test_a_fingerprint_sees_every_bit_and_every_place():
+def test_a_fingerprint_depends_on_every_bit_and_every_index():
     x = jax.random.normal(jax.random.key(0), (7, 9))
     (mark,) = fingerprints({"x": x}).values()
     bits = np.asarray(x).view(np.uint32)
@@ -257,7 +257,7 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path):
     assert names(tmp_path) == ["1", "5"]
 
 
-def test_a_full_disk_is_told_at_the_next_call_and_nothing_is_lost(tmp_path):
+def test_a_full_disk_is_reported_at_the_next_call_and_nothing_is_lost(tmp_path):
     run = """
         checkpoints = open_at(sys.argv[1])
         save(checkpoints, 1, {"w": jnp.zeros(10)})
@@ -287,7 +287,7 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_is_lost(tmp_path):
     assert "2" not in names(tmp_path)
 
 
-def test_a_file_where_the_folder_should_be_is_told_before_training(tmp_path):
+def test_a_file_where_the_folder_should_be_is_reported_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""A port that nobody uses."""
+"""A free port."""
 
 import socket
 

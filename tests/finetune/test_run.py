@@ -117,7 +117,7 @@ def test_a_resumed_group_gives_the_results_of_its_trials_alone(
 ):
     together = dataclasses.replace(CONFIG, at_once=2, keep_weights=False)
     assert tune(model_folder, task, tmp_path, config=together, stop=StopAfter(12)) is None
-    alone = dataclasses.replace(together, at_once=1)  # of no effect on what is under way
+    alone = dataclasses.replace(together, at_once=1)  # has no effect on started groups
     results = tune(model_folder, task, tmp_path, config=alone)
     assert not (tmp_path / ONE.name / "model").exists()
     for ours, theirs in zip(results, finished[1], strict=True):

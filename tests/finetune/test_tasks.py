@@ -116,7 +116,7 @@ def test_sizes_of_built_in_tasks_are_not_for_others(tmp_path):
 
 @pytest.fixture
 def own(tmp_path):
-    """A function that writes one's own training and dev files."""
+    """A function that writes training and dev files of a user."""
 
     def write_own(train_labels, dev_labels=("yes",)):
         for file, labels in (("train.tsv", train_labels), ("dev.tsv", dev_labels)):

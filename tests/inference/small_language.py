@@ -20,7 +20,7 @@ ADJECTIVES = ("old", "young", "happy", "quiet")
 VERBS = ("see", "help", "follow", "visit")
 STEPS, ROWS, LENGTH = 500, 32, 10
 PIECES = 180
-"""All words are one piece each."""
+"""Every word is one token."""
 
 FILLED = {
     "the old farmer [MASK] happy.": {"is", "was"},
@@ -58,7 +58,7 @@ def sentences(count):
 
 
 def train(vocabulary, texts):
-    """One piece of each row is hidden; every step has rows of its own."""
+    """One token of each sequence is masked; every step has other sequences."""
     config = with_position(
         small_config(
             "tupe_r", vocab_size=vocabulary.size, num_layers=1, hidden_size=32, layer_loop="scan"

@@ -29,7 +29,7 @@ def vocabulary(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(vocabulary):
-    """More rows than pieces, as a mesh may want it."""
+    """More embeddings than tokens, as a mesh may need."""
     return spread_model(small_config("tupe_r", vocab_size=vocabulary.size + 6))
 
 

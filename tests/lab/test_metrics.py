@@ -154,7 +154,7 @@ def test_a_matrix_that_is_not_finite_has_no_number(name):
         assert np.isnan(broken)
 
 
-def test_direction_tells_the_side():
+def test_direction_shows_the_side():
     assert direction(matrices.previous_token(20)) == -1
     assert direction(matrices.next_token(20)) == 1
     assert direction(matrices.attenuated(20)) == pytest.approx(0, abs=1e-12)
@@ -216,7 +216,7 @@ def test_rounding_is_not_taken_for_structure():
 
 
 def test_biases_of_1e_6_are_symmetric_here_and_not_by_the_released_rule():
-    """Rounding is that of the type: float64 weights are judged as by the released code."""
+    """Rounding is that of the type: float64 weights are treated as by the released code."""
     weights = np.exp(1e-6 * np.random.default_rng(0).standard_normal((64, 64)))
     rounded = (weights / weights.sum(1, keepdims=True)).astype(np.float32)
     assert symmetry(rounded) == 1

@@ -17,7 +17,7 @@ from tupe_jax.utils.errors import UserError
 
 
 class Numbers:
-    """A vocabulary whose pieces are numbers."""
+    """A tokenizer whose tokens are numbers."""
 
     special, pair_separators, cls_last = SPECIAL, PAIR_SEPARATORS, False
 
@@ -31,7 +31,7 @@ def model():
 
 
 def by_definition(model, row):
-    """One piece hidden at a time, one row at a time."""
+    """One token masked at a time, one sequence at a time."""
     total = 0.0
     for place in range(1, len(row) - 1):
         masked = np.array([row])

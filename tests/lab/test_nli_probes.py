@@ -28,7 +28,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def models(vocabulary, pairs):
-    """Two whose weights nobody trained, one of which sees no positions."""
+    """Two untrained models, one of which has no positions."""
     return {variant: undecided_model(variant, vocabulary, pairs) for variant in ("none", "bert_a")}
 
 

@@ -23,7 +23,7 @@ UNITS = ["token", "word", "span"]
 
 
 def rows(count=64, length=128, seed=0):
-    """[CLS] a few sentences with [SEP], unknown pieces, and padding of different lengths."""
+    """[CLS] a few sentences with [SEP], unknown tokens, and padding of different lengths."""
     rng = np.random.default_rng(seed)
     tokens = rng.integers(5, VOCAB, (count, length))
     tokens[rng.random(tokens.shape) < 0.05] = SPECIAL.sep_id
@@ -110,7 +110,7 @@ def test_80_10_10(unit):
     random = became[(became != SPECIAL.mask_id) & (became != 7)]
     ordinary_pieces = VOCAB - len(SPECIAL.ids)
     share_is(became == 7, 0.1 + 0.1 / ordinary_pieces)
-    # Uniform over every ordinary piece: chi-squared has variance 2 per degree of freedom.
+    # Uniform over every ordinary token: chi-squared has variance 2 per degree of freedom.
     counts = np.bincount(random, minlength=VOCAB)
     assert not counts[list(SPECIAL.ids)].any()
     counts = np.delete(counts, [*SPECIAL.ids, 7])
@@ -152,7 +152,7 @@ def test_words_are_hidden_whole_except_at_most_two_per_row():
         parts = [hidden[row == word] for word in np.unique(row[row >= 0])]
         broken = [part for part in parts if part.any() and not part.all()]
         assert len(broken) <= 2
-        for part in broken:  # one piece of it is hidden
+        for part in broken:  # one part of it is masked
             assert (np.diff(np.pad(part.astype(int), 1)) == 1).sum() == 1
         cut += len(broken)
     assert cut > 0
@@ -185,7 +185,7 @@ def test_no_group_reaches_over_a_special_token():
         both = left.any(1) & right.any(1)
         assert abs(both.mean() - 6 / 16) < 0.1
         assert abs((left.any(1) & ~both).mean() - 5 / 16) < 0.1
-        # Two pieces of a side would mean that the other side lies between them in the order.
+        # Two parts of a side would mean that the other side lies between them in the order.
         pieces = (np.diff(np.pad(chosen[~both].astype(int), ((0, 0), (1, 1)))) == 1).sum(1)
         assert (pieces == 1).all()
 
@@ -265,7 +265,7 @@ def test_small_integers_as_they_are_stored_on_disk():
     jax.tree.map(np.testing.assert_array_equal, masked, expected)
 
 
-def test_wrong_use_is_told():
+def test_wrong_use_is_reported():
     key = jax.random.key(0)
     common = {"special": SPECIAL, "vocab_size": VOCAB}
     with pytest.raises(UserError, match=r"mask_rate=0.01 of 20 tokens"):

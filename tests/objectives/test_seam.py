@@ -16,10 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import Mesh
 
 from tests.training import runs
+from tupe_jax.aot.compile import CompiledStep, CompileResult
+from tupe_jax.aot.targets import parse_target
 from tupe_jax.checkpointing.manager import load_for_use
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import Config
+from tupe_jax.distributed.sharding_rules import MESH_AXES
 from tupe_jax.inference.loading import load
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives import registry
@@ -185,6 +190,21 @@ def test_training_and_evaluation_write_the_metrics_of_each_term(finished):
         assert line["loss"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_an_estimate_counts_what_its_own_models_recompute():
+    """Two models need twice the FLOPs, those that `remat` repeats included."""
+
+    def seconds(objective):
+        settings = [f"--config.objective.name={objective}", "--config.model.remat=full"]
+        target = parse_target("v5e:1x1")
+        mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
+        step = CompiledStep({"all": 1}, [], 1.0)
+        config = from_config_dict(load_config("tupe_r:tiny", settings))
+        return CompileResult(config, target, mesh, step).estimate(0.5).step_seconds
+
+    assert seconds("pair") == pytest.approx(2 * seconds("masked_lm"))
+
+
+@pytest.mark.slow
 def test_a_stopped_run_resumes_exactly(finished, tmp_path):
     arguments, workdir, _ = finished
     with marked_data():
@@ -238,6 +258,7 @@ def test_an_unknown_objective_is_refused(corpus, tmp_path):
         runs.run_here(arguments_of(corpus, **{"objective.name": "masked_ml"}), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_begun_before_objectives_had_names_is_masked_lm(corpus, tmp_path):
     arguments = arguments_of(corpus, **{"objective.name": "masked_lm"})
     assert not runs.run_here(arguments, tmp_path, runs.StopAfter(3)).finished

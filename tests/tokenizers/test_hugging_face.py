@@ -132,7 +132,7 @@ def test_sequences_of_one_text_and_of_a_pair_match_transformers(folder):
         np.testing.assert_array_equal(segments, types)
 
 
-def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
+def test_the_mask_that_deberta_adds_to_its_tokens(tmp_path):
     folder = tmp_path / "deberta-v2"
     folder.mkdir()
     unigram(folder, ["[PAD]", "[CLS]", "[SEP]", "<other>", "[UNK]"])
@@ -140,7 +140,7 @@ def test_the_mask_that_deberta_adds_to_its_pieces(tmp_path):
     assert_same_tokens(ours, transformers.DebertaV2Tokenizer.from_pretrained(folder))
 
 
-def test_a_special_piece_that_is_not_there_is_not_made_up(tmp_path):
+def test_a_missing_special_token_is_not_made_up(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
     with pytest.raises(UserError, match=r"no mask token '\[MASK\]'"):
         read_tokenizer(tmp_path, "bert", SIZE)

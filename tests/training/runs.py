@@ -120,7 +120,7 @@ def run_here(arguments, workdir, stop=None):
 
 
 def start_elsewhere(arguments, workdir, devices=1, *, program=("-m", "tupe_jax")):
-    """`tupe pretrain` as a process of its own, with so many devices."""
+    """`tupe pretrain` in a separate process, with so many devices."""
     environment = {
         **os.environ,
         "JAX_NUM_CPU_DEVICES": str(devices),
@@ -238,7 +238,7 @@ EARLY, LATE = (3, 9), (12, 19)
 
 
 def assert_kills_change_nothing(arguments, devices, calm, killed, when=(EARLY, LATE)):
-    """Kill a run at random moments, start it again each time, compare it with one left alone."""
+    """Kill a run at random moments, restart it each time, compare it with an uninterrupted run."""
     moments = random.Random(f"{killed.name} {devices}")
     kills = 0
     for after in when:

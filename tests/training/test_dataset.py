@@ -221,8 +221,8 @@ def validation_rows(corpus, task, rows=10_000):
     "task",
     [
         "builtin:400 + 2 * text:{folder}/none_held_out.txt",
-        "2 * text:{folder}/none_held_out.txt + builtin:400",
-        "builtin:400 + text:{folder}/held_out.txt",
+        pytest.param("2 * text:{folder}/none_held_out.txt + builtin:400", marks=pytest.mark.slow),
+        pytest.param("builtin:400 + text:{folder}/held_out.txt", marks=pytest.mark.slow),
     ],
 )
 def test_validation_of_a_live_mixture_is_one_pass_of_each_source(task, corpus, texts):
@@ -233,6 +233,7 @@ def test_validation_of_a_live_mixture_is_one_pass_of_each_source(task, corpus, t
     assert validation_rows(corpus, task) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_validation_of_a_live_mixture_is_spread_over_its_sources_by_size(corpus, texts):
     source = f"text:{texts}/held_out.txt"
     large, small = parse_source("builtin:2000"), parse_source(source)

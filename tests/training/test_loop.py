@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_run(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_another_seed_gives_another_run_that_is_judged_by_the_same_words(finished, tmp_path):
+def test_another_seed_gives_another_run_that_is_evaluated_on_the_same_tokens(finished, tmp_path):
     arguments, workdir, run = finished
     other = runs.run_here([*arguments, "--config.seed=1"], tmp_path)
     assert runs.numbers(tmp_path) != runs.numbers(workdir)
@@ -80,7 +80,7 @@ def test_a_finished_run_stays_finished(finished):
     assert (workdir / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(finished, tmp_path):
+def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_previous_one(finished, tmp_path):
     arguments, workdir, _ = finished
     shutil.copytree(workdir, tmp_path / "copy")
     newest = tmp_path / "copy/checkpoints/12"
@@ -111,7 +111,7 @@ def test_the_summary_shows_what_was_learned(finished):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_checkpoint_and_its_corpus_are_enough_to_go_on(finished, tmp_path):
+def test_a_checkpoint_and_its_corpus_are_enough_to_resume(finished, tmp_path):
     """One checkpoint from the middle; the vocabulary file has gone: the checkpoint has its own."""
     arguments, workdir, run = finished
     shutil.copytree(workdir / "checkpoints/5", tmp_path / "checkpoints/5")

@@ -24,7 +24,7 @@ def arguments(corpus):
 
 @pytest.fixture(scope="module")
 def story(arguments, tmp_path_factory):
-    """What became of a run that four processes began, then two went on with, and one ended."""
+    """A run that four processes started, two resumed, and one finished."""
     workdir = tmp_path_factory.mktemp("many") / "run"
     told = {"workdir": workdir}
 
@@ -51,7 +51,7 @@ def story(arguments, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def calm(arguments, tmp_path_factory):
-    """The same run by one process on one device, left alone."""
+    """The same run by one process on one device, without interruption."""
     workdir = tmp_path_factory.mktemp("calm")
     runs.run_here(arguments, workdir)
     return workdir
@@ -73,7 +73,7 @@ def test_sigterm_to_one_stops_all_at_the_same_step(story):
     first, second = story["stopped"]
     assert f"stopped at step {story['after'][-1]['step']}, saved" in first.err
     assert "loss" in first.err
-    assert "loss" not in second.err  # process 0 alone speaks
+    assert "loss" not in second.err  # only process 0 logs progress
 
 
 def test_when_one_dies_the_others_say_which_and_end(story):
@@ -84,7 +84,7 @@ def test_when_one_dies_the_others_say_which_and_end(story):
     assert "has died" in survivor.err.splitlines()[-1]
 
 
-def test_losses_go_on_as_if_nothing_had_happened(story, calm):
+def test_losses_continue_as_if_never_interrupted(story, calm):
     ours, theirs = runs.numbers(story["workdir"]), runs.numbers(calm)
     assert [line["step"] for line in ours] == [line["step"] for line in theirs]
     for one, other in zip(ours, theirs, strict=True):

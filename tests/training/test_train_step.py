@@ -143,7 +143,7 @@ def test_the_state_is_made_with_its_sharding(count):
     assert all(leaf.committed for leaf in jax.tree.leaves(state.params))
 
 
-def test_bench_tells_what_a_save_costs(monkeypatch, capsys):
+def test_bench_reports_the_cost_of_a_save(monkeypatch, capsys):
     monkeypatch.setattr(save_speed, "WINDOW_SECONDS", 0.01)
     small = ["--config.model.hidden_size=16", "--config.train.batch_size=4"]
     assert cli.main(["bench", "checkpoint", "--config=tupe_r:tiny", *small, "--json"]) == 0

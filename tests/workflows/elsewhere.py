@@ -23,7 +23,7 @@ RUN_BY = {
     "tests/bench/test_reader_speed.py::test_a_given_folder_is_measured": [
         "tupe bench reader --data=rows",
     ],
-    "tests/training/test_train_step.py::test_bench_tells_what_a_save_costs": [
+    "tests/training/test_train_step.py::test_bench_reports_the_cost_of_a_save": [
         "tupe bench checkpoint",
     ],
     "tests/bench/test_model_speed.py::test_what_is_reported": [
@@ -54,7 +54,7 @@ RUN_BY = {
         "tupe pretrain --config=tupe_r --config.data.prepared=gs://my-bucket/rows "
         "--workdir=gs://my-bucket/tupe_r",
     ],
-    "tests/training/test_many_processes.py::test_losses_go_on_as_if_nothing_had_happened": [
+    "tests/training/test_many_processes.py::test_losses_continue_as_if_never_interrupted": [
         "tupe pretrain --workdir=/shared/run --coordinator=host0:8476 --processes=4 --process=0",
     ],
     "tests/launch/test_tpu_vm.py::"

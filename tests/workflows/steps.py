@@ -1,4 +1,4 @@
-"""Steps of a workflow: documented commands, each beside what makes it small, run in a shell."""
+"""Steps of a workflow: documented commands with settings that make them small, run in a shell."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ class Step:
     small: str = ""
     """What is added at its end to make it small."""
     instead: Mapping[str, str] = field(default_factory=dict)
-    """What stands for paths and corpora that are not here."""
+    """Replacements for paths and corpora that are not here."""
     run: str = ""
     """The command, if `documented` is a sentence or cannot run here as it is."""
     leaves: str = ""

@@ -247,6 +247,7 @@ def test_markdown_becomes_tables_and_paragraphs():
     assert found.endswith("<p>One line.</p>")
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_only_to_draw():
     program = "import tupe_jax.ablation.report.plots, sys; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

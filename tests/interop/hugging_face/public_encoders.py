@@ -92,9 +92,9 @@ def rows():
 
 
 def run(model, tokens, is_word, segments):
-    """All that `transformers` can tell of these rows."""
+    """Every output of `transformers` for these sequences."""
     has_segments = getattr(model.config, "type_vocab_size", 0) > 1
-    has_segments &= model.config.model_type != "roberta"  # its tokenizer tells none
+    has_segments &= model.config.model_type != "roberta"  # its tokenizer returns none
     has_segments |= model.config.model_type == "xlnet"
     with torch.no_grad():
         return model(

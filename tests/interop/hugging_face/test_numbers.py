@@ -47,7 +47,7 @@ def test_the_pooler():
 
 
 def assert_close(ours, theirs, where=...):
-    """To 1e-5 of the largest number; what stands at padding is nobody's business."""
+    """To 1e-5 of the largest number; values at padding are not compared."""
     ours, theirs = np.asarray(ours)[where], theirs.numpy()[where]
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * abs(theirs).max())
 

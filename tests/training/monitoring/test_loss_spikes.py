@@ -1,4 +1,4 @@
-"""Loss spikes are told, noise and the fall at the start are not."""
+"""Loss spikes are reported; noise and the fall at the start are not."""
 
 import math
 
@@ -27,20 +27,20 @@ def test_a_usual_curve_has_no_spike(noise, seed):
 
 
 @pytest.mark.parametrize("at", [200, 500, 1900])
-def test_a_jump_is_told_at_its_first_loss_and_once(at):
+def test_a_jump_is_reported_once_at_its_first_loss(at):
     losses = curve(noise=0.02)
     losses[at : at + 15] *= 1.8
     assert spikes_in(losses) == [at]
 
 
-def test_a_second_spike_is_told_although_the_first_is_remembered():
+def test_a_second_spike_is_reported_although_the_first_is_recent():
     losses = curve(noise=0.02)
     losses[500:510] *= 2
     losses[540:550] *= 2
     assert spikes_in(losses) == [500, 540]
 
 
-def test_a_loss_that_stays_high_becomes_usual_and_a_further_rise_is_told():
+def test_a_loss_that_stays_high_becomes_usual_and_a_further_rise_is_reported():
     losses = np.concatenate([np.full(200, 2.0), np.full(200, 4.0), np.full(10, 8.0)])
     assert spikes_in(losses) == [200, 400]
 
@@ -53,7 +53,7 @@ def test_both_measures_must_agree():
     assert spike(4.0, quiet) is not None
 
 
-def test_a_loss_that_is_no_number_is_neither_told_nor_remembered():
+def test_a_loss_that_is_not_finite_is_ignored():
     detector = SpikeDetector()
     for loss in [3.0] * 30 + [math.nan, math.inf] * 50:
         assert detector.observe(loss) is None

@@ -134,12 +134,12 @@ def test_a_foreign_line_is_named(tmp_path):
         read_metrics(tmp_path / METRICS_FILE)
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         read_metrics(tmp_path / METRICS_FILE)
 
 
-def test_a_disk_that_takes_no_more_is_told(writer, tmp_path):
+def test_a_full_disk_is_reported(writer, tmp_path):
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
     try:
@@ -151,7 +151,7 @@ def test_a_disk_that_takes_no_more_is_told(writer, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
-def test_a_missing_work_directory_is_told(tmp_path):
+def test_a_missing_work_directory_is_reported(tmp_path):
     with pytest.raises(UserError, match="cannot write metrics"):
         MetricWriter(tmp_path / "not there")
 
@@ -163,11 +163,11 @@ def test_weights_and_biases_without_wandb_says_what_to_install(tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_resumed_run_goes_on_in_the_same_run_of_weights_and_biases(tmp_path, monkeypatch):
+def test_a_resumed_run_continues_the_same_run_of_weights_and_biases(tmp_path, monkeypatch):
     calls = []
 
     class Recorder:
-        """Stands for wandb, which wants an account."""
+        """Replaces wandb, which needs an account."""
 
         def __getattr__(self, name):
             return lambda *args, **kwargs: calls.append((name, args, kwargs)) or self
