@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.distributed.ports import free_port
+from tupe_jax.distributed.heartbeat import Heartbeat
 from tupe_jax.distributed.process_group import ProcessGroup
 from tupe_jax.distributed.rendezvous import Connection, ProcessInfo, bind_host, meet
 from tupe_jax.run.workdir import open_workdir
@@ -283,6 +284,33 @@ def test_a_wait_has_a_limit_and_names_who_is_late(monkeypatch):
     assert isinstance(first, RetryError)
     assert "waited 0.3 s for process 2 (" in str(first)
     assert isinstance(second, RetryError)
+
+
+def test_process_0_names_the_slowest_host_and_its_share_once(monkeypatch, caplog):
+    monkeypatch.setattr("tupe_jax.distributed.process_group.HEARTBEAT_SECONDS", 0.02)
+
+    def act(processes):
+        slow = processes.index == 2
+        processes.heartbeat = Heartbeat(1, 7, "training", 1.0, 0.8 if slow else 0.1)
+        time.sleep(0.5)
+
+    together(3, act)
+    (notice,) = [message for message in caplog.messages if "slowest" in message]
+    assert "process 2 (" in notice
+    assert "0.80 s for data in a step of 1.00 s (80 %)" in notice
+
+
+def test_every_process_knows_which_one_is_behind(monkeypatch):
+    monkeypatch.setattr("tupe_jax.distributed.process_group.HEARTBEAT_SECONDS", 0.02)
+
+    def act(processes):
+        late = processes.index == 1
+        processes.heartbeat = Heartbeat(39 if late else 40, 10, "saving" if late else "training")
+        time.sleep(0.5)
+        return processes.behind()
+
+    for behind in together(3, act):
+        assert behind == f"process 1 ({socket.gethostname()}), at step 10, saving"
 
 
 def _connected(port):
