@@ -8,7 +8,13 @@ import pytest
 from flax import nnx
 
 from tests.model.helpers import logits, random_tokens, small_config, spread_model, with_position
-from tupe_jax.config.schema import ModelConfig, PositionConfig, model_config
+from tupe_jax.config.schema import (
+    CheckpointConfig,
+    ModelConfig,
+    PositionConfig,
+    WatchdogConfig,
+    model_config,
+)
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.positions import relative_encoding
@@ -29,6 +35,12 @@ def make(config):
         (lambda: ModelConfig(layer_norm_eps=0.0), ["model.layer_norm_eps=0.0"]),
         (lambda: ModelConfig(layer_loop="unrol"), ["model.layer_loop='unrol'", "'unroll'"]),
         (lambda: ModelConfig(num_layers="3"), ["model.num_layers='3'", "int"]),
+        (lambda: CheckpointConfig(every_minutes=-1.0), ["checkpoint.every_minutes=-1.0"]),
+        (lambda: WatchdogConfig(compile_minutes=0.0), ["watchdog.compile_minutes=0.0"]),
+        (
+            lambda: WatchdogConfig(silence_seconds=300.0),
+            ["watchdog.jax_heartbeat_seconds=180", "watchdog.silence_seconds=300"],
+        ),
         (lambda: PositionConfig(decay_left=-1.0), ["position.decay_left=-1.0"]),
         (lambda: model_config("bass", "tupe_r"), ["'bass'", "'base'"]),
         (lambda: model_config("base", "tupe"), ["'tupe'", "tupe_r"]),

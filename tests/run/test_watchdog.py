@@ -102,7 +102,7 @@ def test_a_process_that_was_stopped_and_continues_is_not_ended(clock, watchdog):
     assert pass_time(clock, watchdog, 11 * MINUTE)
 
 
-def test_the_heartbeat_tells_how_far_the_process_is(clock, watchdog, processes):
+def test_the_heartbeat_reports_how_far_the_process_is(clock, watchdog, processes):
     marks = processes.heartbeat.marks
     for step in (1, 2, 3):
         with watchdog.during("reading data"):

@@ -4,7 +4,7 @@ Sources: the flags `--coordinator=host:port --processes=4 --process=0`; for thos
 variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; without any of them, what
 JAX detects on TPU pods (Cloud TPU VMs, GKE), under SLURM and under Open MPI.
 
-The token that tells this run's processes from others: `--token`, the variable TUPE_TOKEN, or the
+The token that identifies the processes of a run is `--token`, the variable TUPE_TOKEN, or the
 job of SLURM or Open MPI.
 """
 

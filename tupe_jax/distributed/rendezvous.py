@@ -7,8 +7,8 @@ connections stay open for `process_group.py`.
 
 The port may be reached by others: a port scanner, a health check, a process of another run. Process
 0 reads each hello in a thread of its own, within a time and size limit, and drops a connection
-whose hello is malformed or has another token than `ProcessInfo.token`. The token tells runs apart.
-It is sent in the clear, and JAX's service has none: the port belongs on a private network.
+whose hello is malformed or has another token than `ProcessInfo.token`. The token identifies a
+run. It is sent in the clear, and JAX's service has none: the port belongs on a private network.
 """
 
 import hmac

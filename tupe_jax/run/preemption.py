@@ -40,9 +40,9 @@ class StopSignal:
     compilation or a save is noticed right after it. Loops read `requested` between steps. Until
     `has_state` there is nothing to save, and the signal ends the run at once.
 
-    The main thread may hang. So a thread is woken by every signal, and ends all processes if nobody
-    read `requested` within `grace_seconds` (None: no limit) of the first one, or at once after a
-    second one.
+    The main thread may hang. So a thread is woken by every signal. It ends all processes if
+    `requested` was not read within `grace_seconds` (None: no limit) of the first signal, or at once
+    after a second one.
     """
 
     def __init__(self, grace_seconds: float | None = None) -> None:
@@ -151,12 +151,13 @@ class SaveTimer:
 
 
 class Requests:
-    """Requests to stop or to save, on which all processes agree.
+    """Whether to stop or to save after a step: the same in all processes.
 
-    With several processes, reading `stop` is a collective maximum over the requests of all, once
-    per step. It returns the result of the previous step, so that the host does not wait for the
-    devices: a run of several processes stops one step later than a single process. The first call
-    waits for its own result, because a signal may have arrived during compilation.
+    With several processes, `stop` is a collective maximum over the requests of all of them, so
+    every process must read it equally often. It returns the result of the previous call, so that
+    the host does not wait for the devices: a run of several processes stops one step later than a
+    single process. The first call waits for its own result, because a signal may have arrived
+    during compilation.
     """
 
     def __init__(self, stop: Stop, timer: SaveTimer, mesh: Mesh) -> None:
@@ -173,7 +174,7 @@ class Requests:
 
     @property
     def stop(self) -> bool:
-        """Whether to stop; every process must read it equally often."""
+        """Whether to stop. Also finds out whether a checkpoint is due."""
         if not self._stop_agreed:
             stop, save = self._agree(np.array([self._stop.requested, self._timer.due()]))
             self._stop_agreed = bool(stop)
@@ -182,11 +183,11 @@ class Requests:
 
     @property
     def save(self) -> bool:
-        """Whether a checkpoint is due by time, as of the last `stop`."""
+        """Whether the timer has requested a checkpoint, as of the last call of `stop`."""
         return self._save_agreed
 
     def saved(self) -> None:
-        """A checkpoint was saved, for whatever reason."""
+        """Call this after every checkpoint, whatever the reason for it."""
         self._save_agreed = False
         self._timer.restart()
 
