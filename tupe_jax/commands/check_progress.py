@@ -14,12 +14,13 @@ import datetime
 import logging
 
 from tupe_jax.utils.errors import UserError, writing_failed
+from tupe_jax.utils.paths import storage_path
 
 logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workdir", help="--workdir of tupe pretrain")
+    parser.add_argument("workdir", type=storage_path, help="--workdir of tupe pretrain")
     parser.add_argument("--job", required=True, help="id that the job keeps when it is restarted")
     parser.add_argument(
         "--retries",
@@ -31,17 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from etils import epath
-
     from tupe_jax.checkpointing.manager import newest_step
     from tupe_jax.run.starts import Start, read_starts, record_starts, starts_without_progress
+    from tupe_jax.utils.object_storage import check_reachable, storage_errors
 
     if arguments.retries < 0:
         raise UserError(f"--retries={arguments.retries} must not be negative")
-    workdir = epath.Path(arguments.workdir)
+    workdir = arguments.workdir
+    check_reachable(workdir)
     try:
-        newest = newest_step(workdir)
-        starts = read_starts(workdir)
+        with storage_errors():
+            newest = newest_step(workdir)
+            starts = read_starts(workdir)
         without_progress = starts_without_progress(starts, arguments.job, newest)
         at = (
             "there is no checkpoint"
@@ -54,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"progress: {at}. Read the log of the run; a new job starts it again"
             )
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        record_starts(workdir, [*starts, Start(arguments.job, now, newest)])
+        with storage_errors():
+            record_starts(workdir, [*starts, Start(arguments.job, now, newest)])
     except OSError as error:
         raise writing_failed(
             f"cannot record a start in {arguments.workdir}: {error}", error

@@ -8,11 +8,12 @@
 """
 
 import argparse
-from pathlib import Path
 
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.object_storage import check_reachable
+from tupe_jax.utils.paths import is_object, storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     corpus.add_argument("--task", help="source or mixture")
     corpus.add_argument("--text", metavar="GLOB", help="text files; short for --task=text:GLOB")
     parser.add_argument("--size", type=int, default=DEFAULT_SIZE, help="tokens (default: 32768)")
-    parser.add_argument("--out", required=True, type=Path, help="the .model file to write")
+    parser.add_argument("--out", required=True, type=storage_path, help="the .model file to write")
     parser.add_argument(
         "--cleaning",
         default="all",
@@ -42,9 +43,10 @@ def run(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value < least:
             raise UserError(f"--{name}={value} must be at least {least}")
+    check_reachable(arguments.out)
     if arguments.out.is_dir():
         raise UserError(f"{arguments.out} is a folder; --out must be the .model file to write")
-    if not arguments.out.parent.is_dir():
+    if not (is_object(arguments.out) or arguments.out.parent.is_dir()):
         raise UserError(f"{arguments.out.parent}: no such folder to write the tokenizer to")
     cleaning = parse_cleaning(arguments.cleaning)
 

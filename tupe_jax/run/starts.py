@@ -7,9 +7,9 @@ restarts a run after any failure, but not when several starts in a row found the
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 STARTS_FILE = "starts.jsonl"
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -11,6 +10,8 @@ import safetensors.numpy
 from tupe_jax.interop.checkpoint_file import read_torch
 from tupe_jax.model.params import Array
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import local_file
+from tupe_jax.utils.paths import Path
 
 CONFIG = "config.json"
 WEIGHTS, TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -68,6 +69,7 @@ def _read(file: Path) -> Mapping[str, Array]:
     if file.suffix != ".safetensors":
         return read_torch(file)[0]
     try:
-        return safetensors.numpy.load_file(file)
+        with local_file(file) as local:
+            return safetensors.numpy.load_file(local)
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
