@@ -5,11 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.launch.scripts import INSIDE, LAUNCH, SCRIPTS, printed, run
+from tests.launch.scripts import INSIDE, LAUNCH, ROOT, SCRIPTS, printed, run
 
 
 def names(script):
@@ -25,6 +26,16 @@ def test_shellcheck_finds_nothing():
     assert shellcheck, "the test extra installs shellcheck"
     done = subprocess.run([shellcheck, *SCRIPTS], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("file", ["gke/Dockerfile", "tpu_worker.sh"])
+def test_workers_install_extras_that_the_package_has(file):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    installed = re.findall(r"(?:tupe_jax|\.)\[([a-z,]+)\]", (LAUNCH / file).read_text())
+    assert {tuple(names.split(",")) for names in installed} == {("tpu", "gcs")}
+    assert {"tpu", "gcs"} <= extras.keys()
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=names)

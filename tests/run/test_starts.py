@@ -70,3 +70,19 @@ def test_a_work_directory_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert check(tmp_path / "file") == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_on_object_storage_a_checkpoint_is_complete_when_it_is_committed(gs_folder):
+    (gs_folder / FOLDER / "5" / "commit_success.txt").write_text("committed")
+    (gs_folder / FOLDER / "6" / "unfinished").write_text("")
+    assert newest_step(gs_folder) == 5
+    assert [check(gs_folder, "--retries=0") for _ in range(2)] == [0, 2]
+    (gs_folder / FOLDER / "6" / "commit_success.txt").write_text("committed")
+    assert check(gs_folder, "--retries=0") == 0
+    lines = (gs_folder / STARTS_FILE).read_text().splitlines()
+    assert [json.loads(line)["newest_step"] for line in lines] == [5, 6]
+
+
+def test_a_bucket_that_does_not_exist_is_one_line(gcs, capsys):
+    assert check("gs://no-such-bucket/run") == 2
+    assert capsys.readouterr().err == "tupe check-progress: gs://no-such-bucket: no such bucket\n"

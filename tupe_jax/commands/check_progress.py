@@ -34,13 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.checkpointing.manager import newest_step
     from tupe_jax.run.starts import Start, read_starts, record_starts, starts_without_progress
+    from tupe_jax.utils.object_storage import check_reachable, storage_errors
 
     if arguments.retries < 0:
         raise UserError(f"--retries={arguments.retries} must not be negative")
     workdir = arguments.workdir
+    check_reachable(workdir)
     try:
-        newest = newest_step(workdir)
-        starts = read_starts(workdir)
+        with storage_errors():
+            newest = newest_step(workdir)
+            starts = read_starts(workdir)
         without_progress = starts_without_progress(starts, arguments.job, newest)
         at = (
             "there is no checkpoint"
@@ -53,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"progress: {at}. Read the log of the run; a new job starts it again"
             )
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        record_starts(workdir, [*starts, Start(arguments.job, now, newest)])
+        with storage_errors():
+            record_starts(workdir, [*starts, Start(arguments.job, now, newest)])
     except OSError as error:
         raise writing_failed(
             f"cannot record a start in {arguments.workdir}: {error}", error
