@@ -107,10 +107,7 @@ def test_a_hung_run_ends_when_it_is_asked_to_stop(twice, corpus, tmp_path):
         process.send_signal(signal.SIGTERM)
     (end,) = ends([process])
     assert end.code == STOPPED_EXIT_CODE
-    reason = (
-        "received a second stop request" if twice else "did not react to a stop request for 5 s"
-    )
-    assert f"{reason} stop request" in end.err or f"{reason} to a stop request" in end.err
+    assert ("a second stop request" if twice else "did not react to a stop request") in end.err
 
 
 def test_two_processes_save_by_the_clock_at_the_same_steps_and_resume(corpus, tmp_path):
