@@ -1,7 +1,6 @@
 """The measurements of a trained model, as fields of its record."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tupe_jax.ablation.config import MeasureConfig
@@ -14,6 +13,7 @@ from tupe_jax.lab.nli_pairs import NliPair, builtin_pairs, snli_pairs
 from tupe_jax.lab.nli_probes import probe_nli
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
+from tupe_jax.utils.paths import Path
 
 
 def measure(config: MeasureConfig, pretrained: TrainedModel) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
@@ -25,6 +24,7 @@ from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
 PROBES = "probes"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -43,6 +42,7 @@ from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import exclusive_lock
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

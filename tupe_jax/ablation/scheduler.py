@@ -15,7 +15,6 @@ Work directories of several machines are merged by copying their runs into one.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.ablation.results import FREE_IN_STUDY, RunRecord, StudyRecords, write_record
@@ -24,6 +23,7 @@ from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.utils.errors import RetryError
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.run.shard import ALL_WORK, WorkShard
+from tupe_jax.utils.paths import Path
 
 
 @dataclass(frozen=True)

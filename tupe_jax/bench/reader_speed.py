@@ -3,7 +3,6 @@
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from tupe_jax.data.pretraining.token_shards import (
     write_index,
     write_shard,
 )
+from tupe_jax.utils.paths import Path
 
 RESUME_STEPS = (10, 1_000_000)
 

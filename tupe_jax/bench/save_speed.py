@@ -4,7 +4,6 @@ import math
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import jax
 
@@ -16,6 +15,7 @@ from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.optim.schedule import learning_rate
 from tupe_jax.training.train_state import TrainState, plan_state
 from tupe_jax.training.train_step import lower_train_step
+from tupe_jax.utils.paths import Path
 
 REPEATS = 5
 WINDOW_SECONDS = 3.0

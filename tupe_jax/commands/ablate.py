@@ -19,10 +19,10 @@ import argparse
 import logging
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", help="the study: file or name, such as ablations/paper_table")
-    parser.add_argument("--workdir", type=Path, help="default: runs/<name of the study>")
+    parser.add_argument("--workdir", type=storage_path, help="default: runs/<name of the study>")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="execute part I of N")
 
 

@@ -20,10 +20,10 @@ position-only attention only.
 """
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError, writing_failed
+from tupe_jax.utils.paths import Path, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a work directory, a checkpoint, a model folder or a fine-tuning run",
     )
-    parser.add_argument("--out", type=Path, default=Path("analysis"), help="default: analysis")
+    parser.add_argument(
+        "--out", type=storage_path, default=Path("analysis"), help="default: analysis"
+    )
     parser.add_argument(
         "--length",
         type=int,
@@ -54,14 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--words", type=int, default=WORDS, help=f"number of probing words (default: {WORDS})"
     )
-    parser.add_argument("--pairs", type=Path, help="minimal pairs, a .jsonl or .jsonl.gz file")
+    parser.add_argument(
+        "--pairs", type=storage_path, help="minimal pairs, a .jsonl or .jsonl.gz file"
+    )
     parser.add_argument(
         "--limit", type=int, default=100, help="how many of --pairs, per paradigm (default: 100)"
     )
     parser.add_argument(
-        "--snli", type=Path, help="pairs for the probes, in the format of SNLI's own .jsonl files"
+        "--snli",
+        type=storage_path,
+        help="pairs for the probes, in the format of SNLI's own .jsonl files",
     )
-    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
+    parser.add_argument(
+        "--vocabulary", type=storage_path, help="tokenizer of a model folder without one"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

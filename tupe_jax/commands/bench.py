@@ -19,11 +19,11 @@ import re
 import statistics
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.host_memory import keep_freed_memory
+from tupe_jax.utils.paths import Path, storage_path
 
 if TYPE_CHECKING:
     from tupe_jax.config.schema import Config
@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", choices=["transformers"], help="step: the implementation to compare with"
     )
-    parser.add_argument("--data", type=Path, help="reader: a folder written by `tupe prepare`")
+    parser.add_argument(
+        "--data", type=storage_path, help="reader: a folder written by `tupe prepare`"
+    )
     parser.add_argument(
         "--batch-size", type=int, default=256, help="reader: sequences per batch (default: 256)"
     )

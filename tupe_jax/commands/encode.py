@@ -10,16 +10,16 @@ With --out, writes an array [texts, size] for numpy.load; otherwise prints one J
 
 import argparse
 import json
-from pathlib import Path
 
 from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
 from tupe_jax.utils.errors import UserError, writing_failed
+from tupe_jax.utils.paths import storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_and_texts(parser)
     parser.add_argument("--pooling", choices=["mean", "cls"], default="mean", help="default: mean")
-    parser.add_argument("--out", type=Path, help="an .npy file (default: print JSON lines)")
+    parser.add_argument("--out", type=storage_path, help="an .npy file (default: print JSON lines)")
 
 
 def run(arguments: argparse.Namespace) -> None:

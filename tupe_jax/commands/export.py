@@ -30,18 +30,19 @@ model card, README.md, lists settings, data, steps, scores and the training comm
 """
 
 import argparse
-from pathlib import Path
+
+from tupe_jax.utils.paths import storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
-    parser.add_argument("out", type=Path, help="the folder to write; must not exist")
+    parser.add_argument("out", type=storage_path, help="the folder to write; must not exist")
     parser.add_argument(
         "--format", choices=["folder", "fairseq", "hf"], default="folder", help="default: folder"
     )
     parser.add_argument(
         "--vocabulary",
-        type=Path,
+        type=storage_path,
         help="for a model folder without one",
     )
 

@@ -19,8 +19,9 @@ SIGTERM or Ctrl-C saves a checkpoint and exits with code 75.
 import argparse
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", required=True, help="the model to start from")
     parser.add_argument("--task", required=True, help="a task's name, or your own training file")
     parser.add_argument("--config", default="finetune", help="file or name (default finetune)")
-    parser.add_argument("--workdir", type=Path, help="default: runs/finetune-<task>")
+    parser.add_argument("--workdir", type=storage_path, help="default: runs/finetune-<task>")
     parser.add_argument(
         "--learning_rates", type=_floats, metavar="A,B,..", help="default: the config's peak"
     )
     parser.add_argument("--seeds", type=_ints, default=[0], metavar="A,B,..", help="default: 0")
-    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
-    parser.add_argument("--data_dir", type=Path, help="folder with the TSV files of GLUE or SNLI")
-    parser.add_argument("--train", type=Path, help="training file, if it has another name")
     parser.add_argument(
-        "--dev", type=Path, action="append", default=[], help="dev file, if it has another name"
+        "--vocabulary", type=storage_path, help="tokenizer of a model folder without one"
+    )
+    parser.add_argument(
+        "--data_dir", type=storage_path, help="folder with the TSV files of GLUE or SNLI"
+    )
+    parser.add_argument("--train", type=storage_path, help="training file, if it has another name")
+    parser.add_argument(
+        "--dev",
+        type=storage_path,
+        action="append",
+        default=[],
+        help="dev file, if it has another name",
     )
     parser.add_argument("--columns", help="of your own file: text,label or text1,text2,label")
     parser.add_argument(

@@ -4,16 +4,18 @@ import argparse
 import io
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import storage_path
 
 
 def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
     parser.add_argument("text", nargs="*", default=[], help="default: the lines of standard input")
-    parser.add_argument("--file", type=Path, help="a file with one text per line")
-    parser.add_argument("--vocabulary", type=Path, help="tokenizer of a model folder without one")
+    parser.add_argument("--file", type=storage_path, help="a file with one text per line")
+    parser.add_argument(
+        "--vocabulary", type=storage_path, help="tokenizer of a model folder without one"
+    )
 
 
 def given_texts(arguments: argparse.Namespace) -> list[str]:

@@ -18,19 +18,23 @@ The table is also written to table.md, table.csv and table.json.
 
 import argparse
 import logging
-from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", help="the model to start from, see `tupe finetune`")
-    parser.add_argument("--data_dir", type=Path, help="folder of GLUE's TSV files (else TFDS)")
-    parser.add_argument("--workdir", type=Path, default=Path("runs/glue"), help="default runs/glue")
+    parser.add_argument(
+        "--data_dir", type=storage_path, help="folder of GLUE's TSV files (else TFDS)"
+    )
+    parser.add_argument(
+        "--workdir", type=storage_path, default=Path("runs/glue"), help="default runs/glue"
+    )
     parser.add_argument("--config", default="glue", help="file or name (default glue)")
-    parser.add_argument("--vocabulary", type=Path, help="for a model folder that has none")
+    parser.add_argument("--vocabulary", type=storage_path, help="for a model folder that has none")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="train part I of N")
     parser.add_argument("--report", action="store_true", help="only print the table")
 

@@ -13,20 +13,24 @@ read no texts.
 """
 
 import argparse
-from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", type=Path, help="a .pt file (needs PyTorch) or an .npz file")
-    parser.add_argument("out", type=Path, help="the folder to write; must not exist")
+    parser.add_argument(
+        "checkpoint", type=storage_path, help="a .pt file (needs PyTorch) or an .npz file"
+    )
+    parser.add_argument("out", type=storage_path, help="the folder to write; must not exist")
     parser.add_argument("--num_heads", type=int, help="attention heads, if not in the file")
     parser.add_argument("--pad_id", type=int, help="the padding token (default: 1)")
     parser.add_argument(
         "--pre_layer_norm", action="store_true", default=None, help="if not in the file"
     )
-    parser.add_argument("--vocabulary", type=Path, help="the SentencePiece file of the model")
+    parser.add_argument(
+        "--vocabulary", type=storage_path, help="the SentencePiece file of the model"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

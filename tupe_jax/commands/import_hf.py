@@ -12,12 +12,13 @@ downloaded folder itself. Arrays that are left out, such as heads of other objec
 """
 
 import argparse
-from pathlib import Path
+
+from tupe_jax.utils.paths import storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="the downloaded model")
-    parser.add_argument("out", type=Path, help="the folder to write; must not exist")
+    parser.add_argument("folder", type=storage_path, help="the downloaded model")
+    parser.add_argument("out", type=storage_path, help="the folder to write; must not exist")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -21,12 +21,12 @@ import os
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any, get_args
 
 from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, help="source or mixture, see above")
     parser.add_argument(
-        "--vocabulary", required=True, type=Path, help="tokenizer, from `tupe vocab`"
+        "--vocabulary", required=True, type=storage_path, help="tokenizer, from `tupe vocab`"
     )
     parser.add_argument(
         "--length", type=int, default=512, help="tokens per sequence (default: 512)"
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="stream",
         help="stream (default) splits lines across sequences; sentences keeps lines whole and pads",
     )
-    parser.add_argument("--out", required=True, type=Path, help="folder to write or to resume")
+    parser.add_argument(
+        "--out", required=True, type=storage_path, help="folder to write or to resume"
+    )
     parser.add_argument(
         "--cleaning",
         default="all",

@@ -19,10 +19,10 @@ or another run uses the work directory; start all processes again.
 import argparse
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

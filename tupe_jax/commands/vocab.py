@@ -8,11 +8,11 @@
 """
 
 import argparse
-from pathlib import Path
 
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     corpus.add_argument("--task", help="source or mixture")
     corpus.add_argument("--text", metavar="GLOB", help="text files; short for --task=text:GLOB")
     parser.add_argument("--size", type=int, default=DEFAULT_SIZE, help="tokens (default: 32768)")
-    parser.add_argument("--out", required=True, type=Path, help="the .model file to write")
+    parser.add_argument("--out", required=True, type=storage_path, help="the .model file to write")
     parser.add_argument(
         "--cleaning",
         default="all",

@@ -11,12 +11,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _EVERYTHING, _FATAL_ONLY = "0", "3"

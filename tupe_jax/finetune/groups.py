@@ -9,13 +9,13 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from tupe_jax.finetune.results import Trial, read_result
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 UNFINISHED = "unfinished"
 TRIALS_FILE = "trials.json"

@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 RESULT_FILE = "result.json"
 PREDICTIONS_FOLDER = "predictions"

@@ -12,7 +12,6 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -48,6 +47,7 @@ from tupe_jax.model.positions import encodings
 from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import check_begun_with, flattened
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

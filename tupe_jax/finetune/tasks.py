@@ -6,7 +6,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from tupe_jax.config.validation import did_you_mean
 from tupe_jax.data.builtin import LABELS, labelled
@@ -14,6 +13,7 @@ from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import TASKS, LabelledTask, load_file, load_split, load_test_splits
 from tupe_jax.data.labelled.tsv import Columns, TsvFormat, read_classes, read_tsv
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 KNOWN_TASKS = (*TASKS, *LABELS)
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from pathlib import Path
 
 from tupe_jax.config.schema import Config
 from tupe_jax.config.validation import from_mapping
@@ -18,6 +17,7 @@ from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

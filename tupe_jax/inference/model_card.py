@@ -5,7 +5,6 @@ import functools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Literal
 
 from tupe_jax import __version__
@@ -24,6 +23,7 @@ from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, HeadMetadata,
 from tupe_jax.model.positions import longest_input
 from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 FORMS = ("", ":modern", ":tiny")
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -23,6 +22,7 @@ from tupe_jax.model.params import ParamArrays, arrays_of, classification_heads_i
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
 """Not Iterable: a single text is one, too, and gives a single result."""

@@ -5,7 +5,6 @@ import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, classification_heads_of
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
 

@@ -10,11 +10,11 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from tupe_jax.config.schema import ModelConfig
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.model.params import Array, ParamArrays, classification_heads_in, param_shapes
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import local_file
+from tupe_jax.utils.object_storage import check_reachable, upload
+from tupe_jax.utils.paths import Path, is_object, storage_path
 
 FORMAT = 1
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -88,7 +91,7 @@ def write_folder(
     with new_folder(folder) as unfinished:
         arrays = {".".join(path): array for path, array in params.items()}
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
-        (unfinished / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
+        (unfinished / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             (unfinished / tokenizer_file_name(tokenizer)).write_bytes(tokenizer)
         if card is not None:
@@ -103,7 +106,8 @@ def read_folder(folder: str | os.PathLike[str]) -> tuple[ModelConfig, ParamArray
     config_file, weights_file = _require(folder, CONFIG), _require(folder, WEIGHTS)
     settings = _read_settings(config_file)
     try:
-        arrays = safetensors.numpy.load_file(weights_file)
+        with local_file(weights_file) as file:
+            arrays = safetensors.numpy.load_file(file)
     except safetensors.SafetensorError as error:
         raise UserError(f"{weights_file} is damaged: {error}") from error
     config = from_mapping(ModelConfig, settings["model"], f"{config_file}: model")
@@ -128,14 +132,26 @@ def tokenizer_file_name(content: bytes) -> str:
 
 
 @contextlib.contextmanager
-def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary folder that is renamed to `folder` at the end; on an error it is removed."""
-    target = Path(folder)
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """A temporary folder that is renamed to `folder`, or uploaded, at the end.
+
+    On an error it is removed. On object storage the config is uploaded last: a folder without one
+    is no model.
+    """
+    target = storage_path(folder)
+    check_reachable(target)
     if target.exists():
         raise UserError(f"{target} exists already; choose another folder or remove it")
+    if is_object(target):
+        with tempfile.TemporaryDirectory() as temporary:
+            yield pathlib.Path(temporary)
+            files = sorted(pathlib.Path(temporary).iterdir(), key=lambda file: file.name == CONFIG)
+            for file in files:
+                upload(file, target / file.name)
+        return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        unfinished = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     except OSError as error:
         raise UserError(f"cannot create {target.parent}: {error.strerror}") from error
     try:

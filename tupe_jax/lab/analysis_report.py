@@ -6,7 +6,6 @@ import inspect
 import io
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.order_sensitivity import OrderSensitivity
 from tupe_jax.lab.plots import probe_deltas, term_matrices
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import position_matrices
 
 JSON_FILE, CSV_FILE, TEXT_FILE = "analysis.json", "heads.csv", "report.txt"

@@ -6,7 +6,6 @@ files, whose trees come from a parser and whose roles are found by `tupe_jax.lab
 
 import itertools
 from dataclasses import dataclass
-from pathlib import Path
 
 from tupe_jax.data.builtin import Sentence, swap_roles
 from tupe_jax.data.builtin.lexicon import lexicon
@@ -21,6 +20,7 @@ from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.lab.semantic_roles import exchange, find_roles
 from tupe_jax.lab.written import Written, written
+from tupe_jax.utils.paths import Path
 
 ENTAILMENT = THREE_WAY.index("entailment")
 assert nli.LABELS == THREE_WAY

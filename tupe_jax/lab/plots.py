@@ -1,6 +1,5 @@
 """Plots of the laboratory; `tupe_jax.utils.plotting` has their style."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.probes import ROLES
+from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import BLUE, GREY, mark_positions, new_figure, save_figure
 
 

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tupe_jax.config.schema import Config
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 # These change what is shown, kept, or where the work is done, but not what is trained.
 FREE_IN_PRETRAINING = (

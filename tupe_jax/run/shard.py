@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 
 @dataclass(frozen=True)

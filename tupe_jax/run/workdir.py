@@ -3,11 +3,11 @@
 import secrets
 import time
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 from tupe_jax.distributed.process_group import ProcessGroup
 from tupe_jax.utils.errors import RetryError, UserError, writing_failed
 from tupe_jax.utils.files import exclusive_lock
+from tupe_jax.utils.paths import Path
 
 # Network file systems remember for seconds that a file was not there.
 VISIBLE_SECONDS = 10.0

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 _CONTINUED = "##"
 _UNUSED = re.compile(r"\[unused\d+\]")

@@ -9,7 +9,6 @@ import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.normalization import has_plain_marks_only, normalise_punctuation
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
 SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")

@@ -4,7 +4,6 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from tupe_jax.objectives.base import Objective
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 from flax import nnx
@@ -50,6 +49,7 @@ from tupe_jax.training.train_step import (
     schedule_of,
 )
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from tupe_jax.tokenizers.sentencepiece import (
 from tupe_jax.training.evaluation import PREFIX, value_text
 from tupe_jax.training.loop import Run
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
+from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import attention_by_position, loss_curve, position_matrices
 
 LOSS_PICTURE, POSITION_PICTURE = "loss.png", "positions.png"

@@ -1,23 +1,34 @@
-"""Atomic writes and exclusive locks."""
+"""Atomic writes, local copies and exclusive locks, of local files and of objects."""
 
 import fcntl
 import os
+import pathlib
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path, is_object
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end, rename it to `path`.
+def atomic_file(path: Path) -> Iterator[pathlib.Path]:
+    """Yield a local path to write to; at the end, rename it to `path` or upload it.
 
-    No other process uses the temporary name, on this machine or another that shares the folder. So
-    of two writers of the same file one is last, and a killed writer does not block others.
+    Readers see the old file or the new one. No other process uses the temporary name, on this
+    machine or another that shares the folder. So of two writers of the same file one is last, and a
+    killed writer does not block others.
     """
-    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    if is_object(path):
+        from tupe_jax.utils.object_storage import upload
+
+        with tempfile.TemporaryDirectory() as folder:
+            unfinished = pathlib.Path(folder, path.name)
+            yield unfinished
+            upload(unfinished, path)
+        return
+    unfinished = pathlib.Path(path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp"))
     try:
         yield unfinished
         with unfinished.open("rb") as file:
@@ -28,6 +39,40 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def local_file(path: Path) -> Iterator[pathlib.Path]:
+    """Yield a local file with the content of `path`, for libraries that read nothing else."""
+    if not is_object(path):
+        yield pathlib.Path(path)
+        return
+    from tupe_jax.utils.object_storage import download
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder, path.name)
+        download(path, copy)
+        yield copy
+
+
+def file_size(path: Path) -> int:
+    """The size in bytes. epath's own `stat` fails for a local file of an unknown user."""
+    if not is_object(path):
+        return os.stat(path).st_size
+    from tupe_jax.utils.object_storage import metadata
+
+    return int(metadata(path)["size"])
+
+
+def file_version(path: Path) -> tuple[int, ...]:
+    """Numbers that change when the file does."""
+    if not is_object(path):
+        status = os.stat(path)
+        return status.st_mtime_ns, status.st_ino, status.st_size
+    from tupe_jax.utils.object_storage import metadata
+
+    found = metadata(path)
+    return int(found["generation"]), int(found["size"])
+
+
+@contextmanager
 def exclusive_lock(path: Path, refusal: UserError | None = None) -> Iterator[None]:
     """Hold the lock of a file or folder; it ends with the process that holds it.
 
@@ -35,6 +80,12 @@ def exclusive_lock(path: Path, refusal: UserError | None = None) -> Iterator[Non
     file. Some cluster file systems have no locks, and NFS has none for folders. There nothing is
     locked: the lock only guards against mistakes, so its absence is not an error.
     """
+    if is_object(path):
+        from tupe_jax.utils.object_lock import object_lock
+
+        with object_lock(path, refusal):
+            yield
+        return
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     held = os.open(path, flags, mode=0o666)
     try:

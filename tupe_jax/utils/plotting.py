@@ -6,13 +6,13 @@ also in greyscale. matplotlib is imported when a plot is drawn, because that tak
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

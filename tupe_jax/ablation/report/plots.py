@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from tupe_jax.ablation.config import AblationConfig
 from tupe_jax.ablation.convergence import mean_curve
 from tupe_jax.ablation.report.html import Html, element
 from tupe_jax.ablation.results import RunRecord, StudyResults
+from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import (
     BLUE,
     GREY,

@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.data.labelled.penn_trees import Tree, parse_tree
 from tupe_jax.data.labelled.tsv import numbered_lines, parse_label
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 _WORD_OR_MARK = re.compile(r"\w+(?:['-]\w+)*|[^\w\s]")
 

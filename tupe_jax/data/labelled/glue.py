@@ -6,11 +6,11 @@ columns (a subset, a counterfactual version). `glue_tfds` reads the same tasks f
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.tsv import Columns, TsvFormat, read_tsv, read_unlabelled
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """GLUE and SNLI from TFDS. A separate module, because it imports TensorFlow."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
 from tupe_jax.data.labelled.glue import LabelledTask, split_names
 from tupe_jax.data.tf_utils import find_builder, tfds
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 
 def load_tfds(task: LabelledTask, split: str, data_dir: Path | None = None) -> list[Example]:

@@ -10,10 +10,10 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from tupe_jax.data.tf_utils import elements, seqio
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file, exclusive_lock
+from tupe_jax.utils.paths import Path
 
 UNFINISHED = "unfinished"
 

@@ -15,7 +15,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import grain
@@ -31,6 +30,7 @@ from tupe_jax.data.pretraining.token_shards import (
     require_tokenizer,
 )
 from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.paths import Path
 
 # Two threads are faster than a device; the buffered batches are small compared to a model.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)

@@ -17,7 +17,6 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from tupe_jax.data.tf_utils import (
     tfds,
 )
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 TRAIN, VALIDATION = "train", "validation"
 # The text of one shard: about half a minute of work for one core. A small corpus is divided into

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from tupe_jax.config.schema import Packing
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 FORMAT = 1
 INDEX_FILE = "index.json"

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 
 from tupe_jax.data.pretraining.seqio_tasks import Component, cleaning_step, parse_task
 from tupe_jax.data.pretraining.sources import TRAIN
@@ -14,6 +13,7 @@ from tupe_jax.tokenizers.sentencepiece import (
     train_sentencepiece,
 )
 from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
 
 _LINES_TO_MEASURE = 1_000
 

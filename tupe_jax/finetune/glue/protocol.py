@@ -13,7 +13,6 @@ merged by copying them into one.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tupe_jax.config.loading import PROTOCOL, require_kind
@@ -31,6 +30,7 @@ from tupe_jax.run.resume_checks import (
 )
 from tupe_jax.run.shard import ALL_WORK, WorkShard
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 logger = logging.getLogger(__name__)
 

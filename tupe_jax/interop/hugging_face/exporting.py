@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 
 def write_files(model: MaskedLM, tokenizer: bytes | None, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -11,6 +10,7 @@ import safetensors.numpy
 from tupe_jax.interop.checkpoint_file import read_torch
 from tupe_jax.model.params import Array
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 CONFIG = "config.json"
 WEIGHTS, TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"

@@ -1,7 +1,6 @@
 """Read a public encoder in Hugging Face's layout: config, parameters and tokenizer."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from tupe_jax.model.params import Array, ParamArrays, param_shapes
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 NAMES: Mapping[str, names.Names] = {
     "bert": names.BERT,

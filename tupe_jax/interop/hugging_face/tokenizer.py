@@ -4,7 +4,6 @@ import importlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tupe_jax.interop.hugging_face.files import CONFIG
@@ -12,6 +11,7 @@ from tupe_jax.interop.hugging_face.settings import JsonSettings
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, library
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import Path
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
 BPE = ("vocab.json", "merges.txt")

@@ -13,12 +13,12 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 import jax
 
 from tupe_jax.utils.errors import UserError, writing_failed
+from tupe_jax.utils.paths import Path
 
 METRICS_FILE = "metrics.jsonl"
 

@@ -1,9 +1,10 @@
 """A profiler trace of a few steps."""
 
-from pathlib import Path
 from types import TracebackType
 
 import jax
+
+from tupe_jax.utils.paths import Path
 
 PROFILED_STEPS = 5
 

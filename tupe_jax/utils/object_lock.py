@@ -1,0 +1,217 @@
+"""An exclusive lock on object storage: an object that its holder renews while it runs.
+
+Writes have a generation precondition, so of several processes that write the object at the same
+time one succeeds. A lock that is not renewed for `STALE_SECONDS`, by the clock of the storage, is
+taken over. So is that of a dead process of this machine, at once. A holder that was suspended so
+long that another has taken over notices it at its next renewal, and ends.
+"""
+
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
+from tupe_jax.utils.object_storage import filesystem, split, storage_errors
+from tupe_jax.utils.paths import Path
+
+RENEW_SECONDS = 10.0
+STALE_SECONDS = 60.0
+_POLL_SECONDS = 1.0
+_NO_OBJECT = "0"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that holds a lock."""
+
+    host: str
+    machine: str
+    """The boot and the PID namespace: where it is the same, a process id is the same process."""
+    pid: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of {self.host}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A lock as found."""
+
+    owner: Owner
+    generation: str
+    age_seconds: float
+
+    def is_dead(self) -> bool:
+        """Whether its owner has certainly ended, or is to be taken for dead."""
+        if self.age_seconds > STALE_SECONDS:
+            return True
+        return self.owner.machine == _machine() != "" and not _exists(self.owner.pid)
+
+    def is_alive(self) -> bool:
+        """Whether its owner certainly runs."""
+        return self.owner.machine == _machine() != "" and _exists(self.owner.pid)
+
+
+@contextmanager
+def object_lock(path: Path, refusal: UserError | None) -> Iterator[None]:
+    """Hold the lock. If another process holds it, raise the refusal, or wait if there is none.
+
+    Whether the holder runs on another machine shows within `STALE_SECONDS`. If the lock is lost,
+    this process ends with the code for "retry": another one works in its place.
+    """
+    owner = Owner(socket.gethostname(), _machine(), os.getpid(), secrets.token_hex(8))
+    with storage_errors():
+        generation = _acquire(path, owner, refusal)
+    renewal = _Renewal(path, owner, generation)
+    renewal.start()
+    try:
+        yield
+    finally:
+        renewal.stop()
+
+
+def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> str:
+    expected = _NO_OBJECT
+    seen: Held | None = None
+    while True:
+        generation = _write(path, owner, expected)
+        if generation is not None:
+            return generation
+        held = _read(path)
+        if held is None:
+            expected = _NO_OBJECT
+        elif held.owner == owner:  # the answer to our own write was lost
+            return held.generation
+        elif held.is_dead():
+            logger.warning("%s: taking over the lock of %s, which has ended", path, held.owner)
+            expected = held.generation
+        else:
+            renewed = seen is not None and seen.generation != held.generation
+            if refusal is not None and (renewed or held.is_alive()):
+                raise refusal
+            if seen is None:
+                logger.info("%s: held by %s; checking whether it runs", path, held.owner)
+            seen = held
+            time.sleep(_POLL_SECONDS)
+
+
+class _Renewal(threading.Thread):
+    """Renews a lock until it is stopped or lost."""
+
+    def __init__(self, path: Path, owner: Owner, generation: str) -> None:
+        super().__init__(name="lock renewal", daemon=True)
+        self._path = path
+        self._owner = owner
+        self._generation = generation
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Release the lock."""
+        self._stopped.set()
+        self.join()
+        # If it cannot be deleted, it becomes stale.
+        with suppress(Exception):
+            _delete(self._path, self._generation)
+
+    def run(self) -> None:
+        while not self._stopped.wait(RENEW_SECONDS):
+            try:
+                self._renew()
+            except Exception as error:
+                # Nobody can take it over while the storage does not answer.
+                logger.warning("%s: cannot renew the lock (%s); trying again", self._path, error)
+
+    def _renew(self) -> None:
+        generation = _write(self._path, self._owner, self._generation)
+        if generation is None:
+            held = _read(self._path)
+            if held is None or held.owner != self._owner:
+                other = "was deleted" if held is None else f"was taken over by {held.owner}"
+                logger.error("%s: the lock %s; this run ends, without saving", self._path, other)
+                logging.shutdown()
+                # Not by an exception: nothing may be written on the way out.
+                os._exit(RETRY_EXIT_CODE)
+            generation = held.generation
+        self._generation = generation
+
+
+# --------------------------------------------------------------------------------------- the object
+
+
+def _write(path: Path, owner: Owner, generation: str) -> str | None:
+    """Write the object if its generation is this one; return the new one, or None if it is not."""
+    bucket, name = split(path)
+    client = filesystem()
+    try:
+        written = client.call(
+            "POST",
+            client.base.replace("/storage/", "/upload/storage/") + "b/{}/o",
+            bucket,
+            uploadType="media",
+            name=name,
+            ifGenerationMatch=generation,
+            headers={"Content-Type": "application/json"},
+            data=json.dumps(asdict(owner)).encode(),
+            json_out=True,
+        )
+    except (FileExistsError, FileNotFoundError):  # the precondition failed
+        return None
+    return str(written["generation"])
+
+
+def _read(path: Path) -> Held | None:
+    bucket, name = split(path)
+    client = filesystem()
+    while True:
+        try:
+            headers, content = client.call("GET", "b/{}/o/{}", bucket, name)
+            found = json.loads(content)
+            _, owner = client.call(
+                "GET", "b/{}/o/{}", bucket, name, alt="media", generation=found["generation"]
+            )
+        except FileNotFoundError:
+            if not client.exists(os.fspath(path)):
+                return None
+            continue  # renewed between the two requests
+        now = parsedate_to_datetime(headers["Date"])
+        age = now - datetime.fromisoformat(found["updated"])
+        return Held(Owner(**json.loads(owner)), str(found["generation"]), age.total_seconds())
+
+
+def _delete(path: Path, generation: str) -> None:
+    bucket, name = split(path)
+    filesystem().call("DELETE", "b/{}/o/{}", bucket, name, ifGenerationMatch=generation)
+
+
+# ------------------------------------------------------------------------------------- this machine
+
+
+def _machine() -> str:
+    """The boot and the PID namespace of this process; empty where Linux does not report them."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True

@@ -1,0 +1,97 @@
+"""Object storage besides what paths offer: reachability, versions, transfers and errors.
+
+gcsfs is imported when a `gs://` path is first used: most runs never need it.
+"""
+
+import functools
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.paths import SCHEME, Path, is_object
+
+_CLIENTS = {"aiohttp", "fsspec", "gcsfs", "google", "requests"}
+_DENIED = {401, 403}
+
+
+def filesystem() -> Any:
+    """The gcsfs client that epath uses as well."""
+    import fsspec
+
+    # gcsfs logs with a traceback what it then raises; `storage_errors` reports it in one line.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    return fsspec.filesystem("gcs", finalize_on_close=True)
+
+
+def split(path: Path) -> tuple[str, str]:
+    """The bucket and the name of an object."""
+    bucket, _, name = os.fspath(path).removeprefix(SCHEME).partition("/")
+    return bucket, name
+
+
+def check_reachable(path: Path) -> None:
+    """Raise unless the bucket of a path answers.
+
+    Call it before the first use of a path: of a bucket that does not answer, epath reports that
+    nothing exists there, and ArrayRecord waits for ten minutes.
+    """
+    if is_object(path):
+        _check_bucket(split(path)[0])
+
+
+@functools.cache
+def _check_bucket(bucket: str) -> None:
+    with storage_errors():
+        try:
+            filesystem().call("GET", "b/{}/o", bucket, maxResults=1)
+        except FileNotFoundError:
+            raise UserError(f"gs://{bucket}: no such bucket") from None
+
+
+def metadata(path: Path) -> dict[str, Any]:
+    """Size, generation and times of an object, as Cloud Storage names them."""
+    bucket, name = split(path)
+    found: dict[str, Any] = filesystem().call("GET", "b/{}/o/{}", bucket, name, json_out=True)
+    return found
+
+
+def upload(file: str | os.PathLike[str], path: Path) -> None:
+    """Upload a local file as one object. Readers see the old object or the new one."""
+    filesystem().put_file(os.fspath(file), os.fspath(path))
+
+
+def download(path: Path, file: str | os.PathLike[str]) -> None:
+    filesystem().get_file(os.fspath(path), os.fspath(file))
+
+
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Raise errors of object storage as one line: `RetryError`, or `UserError` if denied."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if not _is_of_client(error):
+            raise
+        text = " ".join(str(error).split())[:300] or type(error).__name__
+        if getattr(error, "code", None) in _DENIED or text.startswith("Forbidden"):
+            raise UserError(
+                f"object storage: permission denied ({text}); log in with `gcloud auth "
+                "application-default login`, or let the service account use the bucket"
+            ) from error
+        if isinstance(error, FileNotFoundError):
+            raise UserError(f"object storage: no such object: {text}") from error
+        raise RetryError(f"object storage: {type(error).__name__}: {text}") from error
+
+
+def _is_of_client(error: BaseException) -> bool:
+    """Whether the client raised it; many of its exceptions are Python's own classes."""
+    if type(error).__module__.partition(".")[0] in _CLIENTS:
+        return True
+    modules = (f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__))
+    return any(module.partition(".")[0] in _CLIENTS for module in modules)
