@@ -160,8 +160,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_logging()
     skip_absent_tpu()  # before a command imports JAX
     arguments = parse(command, argv[1:])
+    from tupe_jax.utils.object_storage import storage_errors  # `tupe --help` does not need it
+
     try:
-        exit_code: int | None = importlib.import_module(command.module).run(arguments)
+        with storage_errors():
+            exit_code: int | None = importlib.import_module(command.module).run(arguments)
         sys.stdout.flush()  # here, where a broken pipe can still be handled
     except BaseException as error:
         line = None if os.environ.get("TUPE_TRACEBACK") else _error_line(error)

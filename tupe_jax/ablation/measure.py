@@ -13,7 +13,7 @@ from tupe_jax.lab.nli_pairs import NliPair, builtin_pairs, snli_pairs
 from tupe_jax.lab.nli_probes import probe_nli
 from tupe_jax.lab.position_attention import attention_among_identical_words, choose_words
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, storage_path
 
 
 def measure(config: MeasureConfig, pretrained: TrainedModel) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def pairs_to_probe_with(config: MeasureConfig) -> list[NliPair]:
     if not config.probe_task:
         return []
     if config.probe_file:
-        return snli_pairs(Path(config.probe_file))[: config.probe_pairs]
+        return snli_pairs(storage_path(config.probe_file))[: config.probe_pairs]
     return builtin_pairs("test", config.probe_pairs)
 
 

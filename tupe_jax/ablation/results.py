@@ -23,7 +23,7 @@ from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.files import atomic_file, file_version
 from tupe_jax.utils.paths import Path
 
 RECORD_FILE, MATRICES_FILE = "record.json", "matrices.npz"
@@ -272,16 +272,15 @@ class StudyRecords:
 
     def __init__(self, config: AblationConfig, workdir: Path) -> None:
         self.config, self.workdir = config, workdir
-        self._read: dict[RunKey, tuple[tuple[int, int, int], RunRecord]] = {}
+        self._read: dict[RunKey, tuple[tuple[int, ...], RunRecord]] = {}
 
     def read(self, key: RunKey) -> RunRecord | None:
         """The record of a run of this study; None if the run is not finished."""
         folder = self.workdir / key.folder
         try:
-            stat = (folder / RECORD_FILE).stat()
+            version = file_version(folder / RECORD_FILE)
         except FileNotFoundError:
             return None
-        version = stat.st_mtime_ns, stat.st_ino, stat.st_size
         known = self._read.get(key)
         if known is not None and known[0] == version:
             return known[1]

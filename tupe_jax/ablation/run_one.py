@@ -42,7 +42,7 @@ from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import exclusive_lock
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,9 @@ def make_shared_data(config: Config, workdir: Path) -> SharedData:
     # Shards may start at the same time: the first one creates the data, the others wait for it.
     with exclusive_lock(workdir / "data.lock"):
         vocabulary = make_dataset(config, workdir, None)
-    return SharedData(vocabulary, Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER))
+    return SharedData(
+        vocabulary, storage_path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
+    )
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def _parameters(config: Config) -> int:
 
 def open_tasks(config: DownstreamConfig) -> Tasks:
     """All tasks of a study, opened before pre-training so that missing files show up early."""
-    data_dir = Path(config.data_dir) if config.data_dir else None
+    data_dir = storage_path(config.data_dir) if config.data_dir else None
     return {
         name: open_task(
             name,

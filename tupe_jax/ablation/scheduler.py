@@ -23,7 +23,7 @@ from tupe_jax.run.preemption import Stop
 from tupe_jax.run.resume_checks import CONFIG_FILE, check_begun_with
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.utils.errors import RetryError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, glob_in
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ RunOne = Callable[[RunKey, bool], RunRecord | None]
 
 def begin(config: AblationConfig, workdir: Path) -> None:
     """Write the settings to the work directory; raise if it holds other ones."""
-    if not any(workdir.glob("data/*")) and not any(workdir.glob("runs/*")):
+    if not any(glob_in(workdir, "data/*")) and not any(glob_in(workdir, "runs/*")):
         # Nothing was computed: the last attempt failed, perhaps because of its settings.
         (workdir / CONFIG_FILE).unlink(missing_ok=True)
     check_begun_with(workdir, asdict(config), (*FREE_IN_STUDY, *MAY_DIFFER))

@@ -22,7 +22,7 @@ position-only attention only.
 import argparse
 from typing import TYPE_CHECKING
 
-from tupe_jax.utils.errors import UserError, writing_failed
+from tupe_jax.utils.errors import UserError, reason, writing_failed
 from tupe_jax.utils.paths import Path, storage_path
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _create(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise writing_failed(f"cannot create {folder}: {error.strerror}", error) from None
+        raise writing_failed(f"cannot create {folder}: {reason(error)}", error) from None
 
 
 def _pairs(arguments: argparse.Namespace) -> "list[MinimalPair]":

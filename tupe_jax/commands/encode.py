@@ -12,7 +12,7 @@ import argparse
 import json
 
 from tupe_jax.commands.given_texts import add_model_and_texts, given_texts
-from tupe_jax.utils.errors import UserError, writing_failed
+from tupe_jax.utils.errors import UserError, reason, writing_failed
 from tupe_jax.utils.paths import storage_path
 
 
@@ -47,6 +47,6 @@ def run(arguments: argparse.Namespace) -> None:
         with atomic_file(arguments.out) as unfinished, unfinished.open("wb") as file:
             np.save(file, vectors_NxD)
     except OSError as error:
-        raise writing_failed(f"cannot write {arguments.out}: {error.strerror}", error) from None
+        raise writing_failed(f"cannot write {arguments.out}: {reason(error)}", error) from None
     vectors = f"{len(texts)} vector{'s' * (len(texts) > 1)}"
     print(f"{arguments.out}: {vectors} of {vectors_NxD.shape[1]} numbers")

@@ -5,7 +5,8 @@ import io
 import sys
 from collections.abc import Iterable
 
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import storage_path
 
 
@@ -31,10 +32,10 @@ def given_texts(arguments: argparse.Namespace) -> list[str]:
             sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
         return _lines(sys.stdin, "standard input")
     try:
-        with arguments.file.open(encoding="utf-8-sig") as lines:
+        with local_file(arguments.file) as local, local.open(encoding="utf-8-sig") as lines:
             return _lines(lines, str(arguments.file))
     except OSError as error:
-        raise UserError(f"cannot read {arguments.file}: {error.strerror}") from None
+        raise UserError(f"cannot read {arguments.file}: {reason(error)}") from None
 
 
 def _lines(lines: Iterable[str], where: str) -> list[str]:

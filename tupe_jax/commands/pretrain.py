@@ -21,8 +21,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="quickstart", help="file or name (default quickstart)")
-    parser.add_argument("--workdir", help="folder of the run (default: runs/<name of the config>)")
+    parser.add_argument(
+        "--workdir",
+        type=storage_path,
+        help="folder of the run (default: runs/<name of the config>)",
+    )
     parser.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
     parser.add_argument("--processes", type=int, metavar="N", help="number of processes")
     parser.add_argument("--process", type=int, metavar="I", help="index of this process, from 0")
@@ -53,10 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.utils.host_memory import keep_freed_memory
+    from tupe_jax.utils.object_storage import storage_errors
 
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
-    workdir = _workdir(arguments.workdir or f"runs/{_name(arguments.config)}")
+    workdir = arguments.workdir or storage_path(f"runs/{_name(arguments.config)}")
     flags = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
     with StopSignal() as stop:
         try:
@@ -67,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         with processes:
             try:
                 start_jax(process)
-                return _run(config, workdir, stop, processes)
+                with storage_errors():
+                    return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
                 return _stopped_before_training(processes)
 
@@ -80,11 +85,13 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     from tupe_jax.run.resume_checks import settings
     from tupe_jax.run.workdir import hold, open_workdir
     from tupe_jax.training.dataset import check_given_data, has_tokenizer
+    from tupe_jax.utils.object_storage import check_reachable
 
     processes.require_same(
         "versions and settings",
         {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
     )
+    check_reachable(workdir)
     begun = has_tokenizer(workdir) or (workdir / CHECKPOINTS).exists()
     processes.first("the given data", lambda: check_given_data(config, resumes=begun))
     open_workdir(workdir, processes)
@@ -128,15 +135,6 @@ def _stopped_before_training(processes: "ProcessGroup") -> int:
     logger.info("stopped before training began; the same command starts again")
     processes.abandon("received a stop request before training began", STOPPED_EXIT_CODE)
     return STOPPED_EXIT_CODE
-
-
-def _workdir(given: str) -> Path:
-    if "://" in given:
-        raise UserError(
-            f"--workdir={given} must be a folder: mount the bucket (Cloud Storage FUSE, "
-            "mountpoint-s3) on every host, and give the mounted folder"
-        )
-    return Path(given)
 
 
 def _name(config: str) -> str:

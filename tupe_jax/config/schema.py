@@ -1,12 +1,14 @@
 """All settings, as frozen dataclasses that refuse wrong types and values by the setting's name."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tupe_jax.config.validation import check_fields, from_mapping, one_of, require_positive
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import check_scheme
 
 Dtype = Literal["float32", "bfloat16"]
 LayerLoop = Literal["auto", "scan", "unroll"]
@@ -161,6 +163,14 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
+        texts = re.findall(r"\btext:(\S+)", self.task)
+        paths = {"vocabulary": [self.vocabulary], "prepared": [self.prepared], "task": texts}
+        for name, given in paths.items():
+            for path in given:
+                try:
+                    check_scheme(path)
+                except UserError as error:
+                    raise UserError(f"data.{name}={error}") from None
         if self.length < 8:
             raise UserError(f"data.length={self.length} must be at least 8")
         if self.reader == "live" and self.prepared:

@@ -6,7 +6,6 @@ with the same trials, whatever `at_once` is set to later.
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import jax
 
 from tupe_jax.finetune.results import Trial, read_result
 from tupe_jax.utils.files import atomic_file
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, glob_in
 
 UNFINISHED = "unfinished"
 TRIALS_FILE = "trials.json"
@@ -34,7 +33,7 @@ class Group:
             unfinished.write_text(json.dumps([asdict(trial) for trial in self.trials]) + "\n")
 
     def end(self) -> None:
-        shutil.rmtree(self.folder)
+        Path(self.folder).rmtree()
 
 
 def plan_groups(workdir: Path, trials: Sequence[Trial], at_once: int, devices: int) -> list[Group]:
@@ -63,7 +62,7 @@ def plan_groups(workdir: Path, trials: Sequence[Trial], at_once: int, devices: i
 
 
 def _started(workdir: Path) -> list[Group]:
-    files = sorted((workdir / UNFINISHED).glob(f"*/{TRIALS_FILE}"))
+    files = sorted(glob_in(workdir / UNFINISHED, f"*/{TRIALS_FILE}"))
     return [
         Group(tuple(Trial(**trial) for trial in json.loads(file.read_text())), file.parent)
         for file in files

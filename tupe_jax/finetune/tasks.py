@@ -13,7 +13,7 @@ from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import TASKS, LabelledTask, load_file, load_split, load_test_splits
 from tupe_jax.data.labelled.tsv import Columns, TsvFormat, read_classes, read_tsv
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, storage_path
 
 KNOWN_TASKS = (*TASKS, *LABELS)
 
@@ -114,7 +114,7 @@ def open_task(
         dev_count = BUILTIN_DEV if dev_examples is None else dev_examples
         arguments += [f"--train_examples={train_count}", f"--dev_examples={dev_count}"]
         return replace(_builtin(name, train_count, dev_count), arguments=tuple(arguments))
-    path = Path(name)
+    path = storage_path(name)
     if path.suffix not in (".tsv", ".gz", ".txt") and not path.is_file():
         raise UserError(
             f"no task {name!r}{did_you_mean(name, KNOWN_TASKS)}; choose one of "

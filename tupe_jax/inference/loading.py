@@ -17,7 +17,8 @@ from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.object_storage import check_reachable
+from tupe_jax.utils.paths import Path, absolute, glob_in, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def load(
     if not os.fspath(path):
         raise UserError("an empty path; give the folder of a model")
     found = _expand_home(path)
+    check_reachable(found)
     if not found.exists():
         raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
     if found.is_file():
@@ -64,7 +66,7 @@ def load_hugging_face(folder: Path) -> tuple[TrainedModel, list[str]]:
     """The model in a folder of Hugging Face's layout, and the names of the arrays it leaves out."""
     config, params, tokenizer, unused = importing.read_folder(folder)
     model_type = files.require_config(folder)["model_type"]
-    metadata = ModelMetadata(origin=f"{folder.absolute().name}, a model of type {model_type}")
+    metadata = ModelMetadata(origin=f"{absolute(folder).name}, a model of type {model_type}")
     return TrainedModel(folder, config, params, tokenizer, metadata), unused
 
 
@@ -111,7 +113,7 @@ def _load_folder(
 
 def _find_model_folder(path: Path) -> Path | None:
     """The model folder that a path stands for: itself, a trial's, or that of the only trial."""
-    trials = [file.parent for file in path.glob(f"*/{MODEL_FOLDER}/{model_folder.CONFIG}")]
+    trials = [file.parent for file in glob_in(path, f"*/{MODEL_FOLDER}/{model_folder.CONFIG}")]
     candidates = [path, path / MODEL_FOLDER] + (trials if len(trials) == 1 else [])
     for candidate in candidates:
         is_hugging_face = files.read_config(candidate) is not None
@@ -125,7 +127,7 @@ def _find_model_folder(path: Path) -> Path | None:
 
 def _expand_home(path: str | os.PathLike[str]) -> Path:
     # Not `Path.expanduser`, which fails for an unknown user.
-    return Path(os.path.expanduser(path))
+    return storage_path(os.path.expanduser(path))
 
 
 def _released(file: Path) -> UserError | None:

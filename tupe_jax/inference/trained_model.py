@@ -22,7 +22,7 @@ from tupe_jax.model.params import ParamArrays, arrays_of, classification_heads_i
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, absolute
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
 """Not Iterable: a single text is one, too, and gives a single result."""
@@ -57,7 +57,7 @@ class TrainedModel:
     @property
     def name(self) -> str:
         """The last part of its path."""
-        return Path(self.path).absolute().name
+        return absolute(Path(self.path)).name
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -1,6 +1,7 @@
 """Read and write released TUPE checkpoint files: `.pt`, and for reading also `.npz`."""
 
 import argparse
+import pathlib
 import re
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, classification_heads_of
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import Path
 
 CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
@@ -65,7 +67,7 @@ def read_checkpoint(path: Path) -> ReleasedCheckpoint:
 
 
 def write_checkpoint(
-    folder: Path, model: MaskedLM, tokenizer: Tokenizer | None, num_updates: int
+    folder: pathlib.Path, model: MaskedLM, tokenizer: Tokenizer | None, num_updates: int
 ) -> None:
     """Write `checkpoint.pt` and `dict.txt` as the official code reads them, in its numbering.
 
@@ -132,7 +134,7 @@ def _official_arguments(model: MaskedLM) -> argparse.Namespace:
 def _read_npz(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """Arrays by released name, or under `model/`; settings are under `config/`."""
     try:
-        with np.load(path) as file:
+        with local_file(path) as local, np.load(local) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a readable .npz file: {error}") from error
@@ -151,8 +153,8 @@ def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         *NUMPY_SCALARS,
     ]
     try:
-        with torch.serialization.safe_globals(allowed):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(allowed), local_file(path) as local:
+            content = torch.load(local, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types
         raise UserError(f"{path} is not a readable PyTorch checkpoint: {_reason(error)}") from error
     state = content.get("model", content) if isinstance(content, Mapping) else None

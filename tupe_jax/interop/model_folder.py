@@ -174,7 +174,7 @@ def _metadata(config_file: Path, values: Mapping[str, Any]) -> ModelMetadata:
 
 
 def _require(folder: str | os.PathLike[str], name: str) -> Path:
-    file = Path(folder) / name
+    file = storage_path(folder) / name
     if not file.is_file():
         raise UserError(f"{folder} is not a model folder: it has no {name}")
     return file

@@ -5,9 +5,10 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 
 from tupe_jax.distributed.process_group import ProcessGroup
-from tupe_jax.utils.errors import RetryError, UserError, writing_failed
+from tupe_jax.utils.errors import RetryError, UserError, reason, writing_failed
 from tupe_jax.utils.files import exclusive_lock
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.object_storage import check_reachable
+from tupe_jax.utils.paths import Path, absolute
 
 # Network file systems remember for seconds that a file was not there.
 VISIBLE_SECONDS = 10.0
@@ -16,6 +17,7 @@ LOCK_FILE = "run.lock"
 
 def open_workdir(workdir: Path, processes: ProcessGroup) -> None:
     """Create it. Raise early if some process cannot write to it or does not share it."""
+    check_reachable(workdir)
     probe = workdir / f".writable-{processes.index}"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -23,7 +25,7 @@ def open_workdir(workdir: Path, processes: ProcessGroup) -> None:
         probe.unlink()
     except OSError as error:
         raise writing_failed(
-            f"cannot write to {workdir}: {error.strerror}; choose another --workdir", error
+            f"cannot write to {workdir}: {reason(error)}; choose another --workdir", error
         ) from error
     if processes.count > 1:
         _check_shared(workdir, processes)
@@ -33,7 +35,7 @@ def hold(workdir: Path, processes: ProcessGroup) -> AbstractContextManager[None]
     """Lock the work directory against a second run, which would write the same files.
 
     Process 0 holds the lock. A second run exits with `RETRY_EXIT_CODE`, because the lock of a run
-    that just ended may persist for a while (a minute on NFS).
+    that just ended may persist for a while (a minute on NFS or on another host).
     """
     if processes.index:
         return nullcontext()
@@ -59,6 +61,6 @@ def _check_shared(workdir: Path, processes: ProcessGroup) -> None:
     if blind:
         names = ", ".join(processes.name(i) for i in blind[:8])
         raise UserError(
-            f"{workdir.absolute()} of {processes.name(0)} is another folder at {names}: "
+            f"{absolute(workdir)} of {processes.name(0)} is another folder at {names}: "
             "give a --workdir on a file system that all processes share"
         )

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.normalization import has_plain_marks_only, normalise_punctuation
-from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.paths import Path, storage_path
 
 PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
 SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
@@ -57,13 +57,12 @@ class SentencePieceTokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> "SentencePieceTokenizer":
-        path = Path(path)
+        path = storage_path(path)
         try:
             content = path.read_bytes()
         except OSError as error:
             raise UserError(
-                f"{path}: cannot read the tokenizer ({error.strerror}); "
-                "create one with `tupe vocab`"
+                f"{path}: cannot read the tokenizer ({reason(error)}); create one with `tupe vocab`"
             ) from None
         return cls.parse(content, path)
 

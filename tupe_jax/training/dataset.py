@@ -24,7 +24,7 @@ from tupe_jax.objectives.base import Objective
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def _prepared(
     from tupe_jax.data.pretraining.readers import PreparedReader, TokenShards
     from tupe_jax.data.pretraining.token_shards import read_index
 
-    folder = Path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
+    folder = storage_path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
     index = read_index(folder)
     _check_index(config, folder, index)
 
@@ -237,14 +237,14 @@ def check_given_data(config: Config, *, resumes: bool) -> None:
     """
     given = config.data.vocabulary
     if config.data.prepared:
-        folder = Path(config.data.prepared)
+        folder = storage_path(config.data.prepared)
         index = parse_index(folder)
         _check_index(config, folder, index)
         if not given:
             check_tokenizer_file(folder, index)
         if not (given or index.tokenizer or resumes):
             raise _no_tokenizer(config)
-    if given and (Path(given).exists() or not resumes):
+    if given and (storage_path(given).exists() or not resumes):
         _require_fitting_vocabulary(config, SentencePieceTokenizer.load(given))
 
 
@@ -259,7 +259,7 @@ def _require_fitting_vocabulary(config: Config, tokenizer: SentencePieceTokenize
     """Raise unless a tokenizer has the model's vocabulary size and is that of `data.prepared`."""
     _check_size(config, tokenizer.path, tokenizer.size)
     if config.data.prepared:
-        folder = Path(config.data.prepared)
+        folder = storage_path(config.data.prepared)
         require_tokenizer(folder, parse_index(folder), tokenizer.sha256)
 
 
@@ -267,7 +267,7 @@ def _check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> Non
     """Raise unless the checkpoint to resume from has the tokenizer of `data.prepared`."""
     if not config.data.prepared:
         return
-    here = parse_index(Path(config.data.prepared)).vocabulary_sha256
+    here = parse_index(storage_path(config.data.prepared)).vocabulary_sha256
     saved = hashlib.sha256(saved_vocabulary).hexdigest()
     if here != saved:
         raise UserError(
@@ -279,10 +279,10 @@ def _check_checkpoint_vocabulary(config: Config, saved_vocabulary: bytes) -> Non
 def _given_vocabulary(config: Config) -> Path | None:
     """Return the tokenizer file of `data.vocabulary`, or that of the folder `data.prepared`."""
     if config.data.vocabulary:
-        return Path(config.data.vocabulary)
+        return storage_path(config.data.vocabulary)
     if not config.data.prepared:
         return None
-    folder = Path(config.data.prepared)
+    folder = storage_path(config.data.prepared)
     tokenizer = parse_index(folder).tokenizer
     return folder / tokenizer if tokenizer else None
 

@@ -26,6 +26,11 @@ class RetryError(UserError):
     exit_code = RETRY_EXIT_CODE
 
 
+def reason(error: OSError) -> str:
+    """What went wrong, without the path; errors of object storage have only a text."""
+    return error.strerror or str(error) or type(error).__name__
+
+
 def writing_failed(message: str, cause: Exception) -> UserError:
     """The error for a failed write: `UserError` for a wrong path, otherwise `RetryError`."""
     wrong_path = isinstance(

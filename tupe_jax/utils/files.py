@@ -52,6 +52,44 @@ def local_file(path: Path) -> Iterator[pathlib.Path]:
         yield copy
 
 
+class AppendedFile:
+    """A file that bytes are appended to, and that is complete in storage after each flush.
+
+    Objects cannot be appended to. What belongs to one is in a temporary file, and each flush
+    uploads all of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        local: str | os.PathLike[str] = path
+        if is_object(path):
+            from tupe_jax.utils.object_storage import download
+
+            self._folder = tempfile.TemporaryDirectory()
+            local = os.path.join(self._folder.name, path.name)
+            if path.exists():
+                download(path, local)
+        self._local = local
+        self._file = open(local, "ab", buffering=0)  # noqa: SIM115
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+
+    def flush(self) -> None:
+        if is_object(self._path):
+            from tupe_jax.utils.object_storage import upload
+
+            upload(self._local, self._path)
+        else:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if is_object(self._path):
+            self.flush()
+            self._folder.cleanup()
+        self._file.close()
+
+
 def file_size(path: Path) -> int:
     """The size in bytes. epath's own `stat` fails for a local file of an unknown user."""
     if not is_object(path):
@@ -59,6 +97,16 @@ def file_size(path: Path) -> int:
     from tupe_jax.utils.object_storage import metadata
 
     return int(metadata(path)["size"])
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """The size of each file in a folder, by name; one request for a thousand objects."""
+    if not is_object(folder):
+        return {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+    from tupe_jax.utils.object_storage import filesystem
+
+    found = filesystem().ls(os.fspath(folder), detail=True)
+    return {os.path.basename(each["name"]): int(each["size"]) for each in found}
 
 
 def file_version(path: Path) -> tuple[int, ...]:

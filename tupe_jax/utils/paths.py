@@ -7,7 +7,9 @@ object storage are read and written with gcsfs (the extra `gcs`), which is impor
 
 import argparse
 import os
+import pathlib
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 # Before epath is used: it would prefer TensorFlow's client, and only `tupe_jax/data/` imports that.
@@ -34,11 +36,17 @@ class PathError(UserError, argparse.ArgumentTypeError):
 def storage_path(text: str | os.PathLike[str]) -> Path:
     """The path that a user gave. Raise if it has a scheme other than `gs://`."""
     given = os.fspath(text)
+    check_scheme(given)
+    if given.startswith(SCHEME) and find_spec("gcsfs") is None:
+        raise PathError(f"{given}: gs:// needs gcsfs: pip install 'tupe_jax[gcs]'")
+    return Path(given)
+
+
+def check_scheme(given: str) -> None:
+    """Raise unless a path is local or on `gs://`."""
     if given.startswith(SCHEME):
         if not given.removeprefix(SCHEME).partition("/")[0]:
             raise PathError(f"{given}: no bucket; write gs://BUCKET/FOLDER")
-        if find_spec("gcsfs") is None:
-            raise PathError(f"{given}: gs:// needs gcsfs: pip install 'tupe_jax[gcs]'")
     elif scheme := _SCHEME.match(given):
         if (scheme[1] or scheme[2]).lower() == "gs":
             raise PathError(f"{given}: write gs://BUCKET/FOLDER, with two slashes")
@@ -48,7 +56,6 @@ def storage_path(text: str | os.PathLike[str]) -> Path:
         )
     elif root := _ROOTS_OF_EPATH.match(given):
         raise PathError(f"{given}: a folder /{root[1]} cannot be used; mount it elsewhere")
-    return Path(given)
 
 
 def is_object(path: str | os.PathLike[str]) -> bool:
@@ -59,3 +66,11 @@ def is_object(path: str | os.PathLike[str]) -> bool:
 def absolute(path: Path) -> Path:
     """The absolute path. epath's own method would make a local path of gs://bucket."""
     return path if is_object(path) else path.absolute()
+
+
+def glob_in(folder: Path, pattern: str) -> Iterator[Path]:
+    """What matches a pattern in a folder. epath's own method reads `[` in a folder's name, too."""
+    if is_object(folder):
+        yield from folder.glob(pattern)
+    else:
+        yield from map(Path, pathlib.Path(folder).glob(pattern))

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import Path
 
 
@@ -154,7 +155,10 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     Only a line feed ends a line: sentences may contain other Unicode line separators.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with (
+            local_file(path) as local,
+            gzip.open(local) if path.suffix == ".gz" else local.open("rb") as file,
+        ):
             for number, line in enumerate(file, start=1):
                 text = line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
                 if text:
@@ -166,4 +170,4 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: corrupt gzip file ({error}); download it again") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot read it ({error.strerror})") from None
+        raise UserError(f"{path}: cannot read it ({reason(error)})") from None

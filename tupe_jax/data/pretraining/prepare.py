@@ -14,9 +14,9 @@ interruptions. The output folder holds:
 Sequences are not shuffled here. The reader shuffles them in every epoch.
 """
 
+import io
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,9 +45,10 @@ from tupe_jax.data.pretraining.token_shards import (
 )
 from tupe_jax.data.tf_utils import elements, seqio
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import UserError, reason
 from tupe_jax.utils.files import atomic_file, exclusive_lock
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.object_storage import check_reachable
+from tupe_jax.utils.paths import Path, glob_in, is_object
 
 UNFINISHED = "unfinished"
 
@@ -298,13 +299,16 @@ def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
     """Lock the folder, so that no second command writes to it. A killed process frees the lock."""
+    check_reachable(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
-        raise UserError(f"{folder}: cannot create this folder ({error.strerror})") from None
-    with exclusive_lock(folder, UserError(f"{folder}: another `tupe prepare` is writing to it")):
+        raise UserError(f"{folder}: cannot create this folder ({reason(error)})") from None
+    # There are no folders on object storage, but an object beside it can be locked.
+    lock = folder.with_name(f"{folder.name}.lock") if is_object(folder) else folder
+    with exclusive_lock(lock, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield
 
 
@@ -335,9 +339,9 @@ def _begin(folder: Path, settings: dict[str, Any]) -> None:
         raise UserError(f"{folder}: already finished; give another folder, or delete this one")
     settings_file = folder / UNFINISHED / "settings.json"
     if not settings_file.exists():
-        if any(folder.iterdir()) and not settings_file.parent.exists():
+        if folder.exists() and any(folder.iterdir()) and not settings_file.parent.exists():
             raise UserError(f"{folder}: not empty; give a new folder")
-        settings_file.parent.mkdir(exist_ok=True)
+        settings_file.parent.mkdir(parents=True, exist_ok=True)
         _write_json(settings_file, settings)
         return
     begun = {"packing": "stream"} | json.loads(settings_file.read_text(encoding="utf-8"))
@@ -380,7 +384,7 @@ def _finish(
     )
     if not train.rows:
         raise UserError(f"{config.task}: no text to train on; add text to the corpus")
-    held_out = np.concatenate([np.load(_held_out_path(folder, n)) for n in range(count)])
+    held_out = np.concatenate([_read_held_out(folder, n) for n in range(count)])
     validation_NxS = repack(held_out, config.packing)
     file = folder / shard_file_name(VALIDATION, 0, 1)
     shard = write_shard(file, validation_NxS, dtype_name(tokenizer.size))
@@ -404,14 +408,14 @@ def _finish(
     )
     _delete_unlisted_files(folder, index)
     write_index(folder, index)
-    shutil.rmtree(folder / UNFINISHED)
+    Path(folder / UNFINISHED).rmtree()
     return index
 
 
 def _delete_unlisted_files(folder: Path, index: PreparedIndex) -> None:
     """Delete empty shards and the leftovers of killed processes."""
     listed = {shard.file for split in index.splits.values() for shard in split.shards}
-    for path in (*folder.glob("*.array_record*"), *folder.glob(f"{TOKENIZER_FILE}.*.tmp")):
+    for path in (*glob_in(folder, "*.array_record*"), *glob_in(folder, f"{TOKENIZER_FILE}.*.tmp")):
         if path.name not in listed:
             path.unlink()
 
@@ -422,6 +426,11 @@ def _record_path(folder: Path, number: int) -> Path:
 
 def _held_out_path(folder: Path, number: int) -> Path:
     return folder / UNFINISHED / f"{number:05d}.npy"
+
+
+def _read_held_out(folder: Path, number: int) -> Sequences:
+    tokens_NxS: Sequences = np.load(io.BytesIO(_held_out_path(folder, number).read_bytes()))
+    return tokens_NxS
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -33,8 +33,10 @@ from tupe_jax.data.tf_utils import (
     tf,
     tfds,
 )
-from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.files import file_size
+from tupe_jax.utils.object_storage import check_reachable, filesystem, metadata
+from tupe_jax.utils.paths import SCHEME, Path, is_object, storage_path
 
 TRAIN, VALIDATION = "train", "validation"
 # The text of one shard: about half a minute of work for one core. A small corpus is divided into
@@ -140,8 +142,8 @@ class TextFiles(DocumentSource):
     def __init__(self, pattern: str, block_bytes: int = 1 << 20):
         self._block_bytes = block_bytes
         self._files = match_files(pattern)
-        sizes = [_text_bytes(file) for file in self._files]
-        stats = [(file, *_size_and_time(file)) for file in self._files]
+        stats = [(file, *_size_and_version(file)) for file in self._files]
+        sizes = [_text_bytes(file, size) for file, size, _ in stats]
         super().__init__(
             spec=f"text:{pattern}",
             text_bytes=sum(sizes),
@@ -191,13 +193,17 @@ def _blocks_of_shard(files: Sequence[str], index: int, count: int) -> list[tuple
 
 def match_files(pattern: str) -> list[str]:
     """Return the files that match a glob, sorted. Raise if there is none or one is unreadable."""
-    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    check_reachable(storage_path(pattern))
+    if is_object(pattern):
+        files = sorted(f"{SCHEME}{name}" for name in filesystem().glob(pattern))
+    else:
+        files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
     if not files:
         raise UserError(f"no file matches {pattern!r}; check the quotes around it in the shell")
     for file in files:
-        if not os.access(file, os.R_OK):
+        if not (is_object(file) or os.access(file, os.R_OK)):
             raise UserError(f"{file}: permission denied; make the file readable")
-    if not any(os.path.getsize(file) for file in files):
+    if not any(file_size(Path(file)) for file in files):
         raise UserError(f"{files[0]}: all files that match {pattern!r} are empty")
     return files
 
@@ -206,13 +212,16 @@ def _is_gzip(file: str) -> bool:
     return file.endswith(".gz")
 
 
-def _text_bytes(file: str) -> int:
+def _text_bytes(file: str, size: int) -> int:
     """Return the size of the text: exact for plain files, a typical ratio for gzipped English."""
-    size = Path(file).stat().st_size
     return size * 3 if _is_gzip(file) else size
 
 
-def _size_and_time(file: str) -> tuple[int, int]:
+def _size_and_version(file: str) -> tuple[int, int]:
+    """Return the size and the time of the last change, or the generation of an object."""
+    if is_object(file):
+        found = metadata(Path(file))
+        return int(found["size"]), int(found["generation"])
     status = os.stat(file)
     return status.st_size, status.st_mtime_ns
 
@@ -227,7 +236,7 @@ def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
     start = max(begin - 1, 0)
     with _stream_lock:
         try:
-            stream = _open(file, os.stat(file).st_mtime_ns)
+            stream = _open(file, _size_and_version(file)[1])
             if stream.seek(start) < start or not stream.peek(1):
                 return None
             if begin:
@@ -237,7 +246,7 @@ def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
             raise UserError(f"{file}: corrupt gzip file ({error}); copy it again") from None
         except OSError as error:
             raise UserError(
-                f"{file}: cannot read it ({error.strerror}); do not move or delete files in use"
+                f"{file}: cannot read it ({reason(error)}); do not move or delete files in use"
             ) from None
 
 
@@ -288,7 +297,10 @@ _stream_lock = threading.Lock()
 
 
 @functools.lru_cache(maxsize=2)
-def _open(file: str, modified: int) -> TextStream:
+def _open(file: str, version: int) -> TextStream:
+    if is_object(file):
+        raw = filesystem().open(file, "rb")
+        return gzip.GzipFile(fileobj=raw) if _is_gzip(file) else io.BufferedReader(raw)
     return gzip.GzipFile(file, "rb") if _is_gzip(file) else open(file, "rb")
 
 

@@ -20,8 +20,9 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.config.schema import Packing
-from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.files import atomic_file, file_size, file_sizes
+from tupe_jax.utils.object_storage import check_reachable
 from tupe_jax.utils.paths import Path
 
 FORMAT = 1
@@ -110,7 +111,7 @@ def write_shard(path: Path, sequences: Iterable[ArrayLike], dtype: DtypeName) ->
             writer.write(encode_sequence(sequence, dtype))
             count += 1
         writer.close()
-    return ShardFile(file=path.name, rows=count, bytes=path.stat().st_size)
+    return ShardFile(file=path.name, rows=count, bytes=file_size(path))
 
 
 def write_index(folder: Path, index: PreparedIndex) -> None:
@@ -123,6 +124,7 @@ def write_index(folder: Path, index: PreparedIndex) -> None:
 def read_index(folder: Path) -> PreparedIndex:
     """Return the index of a finished folder after checking that all its shards are complete."""
     index = parse_index(folder)
+    sizes = file_sizes(folder)
     for name, split in index.splits.items():
         total = sum(shard.rows for shard in split.shards)
         if total != split.rows:
@@ -131,7 +133,7 @@ def read_index(folder: Path) -> PreparedIndex:
                 f"shards have {total}; prepare the folder again"
             )
         for shard in split.shards:
-            _check_size(folder / shard.file, shard.bytes)
+            _check_size(folder / shard.file, sizes.get(shard.file), shard.bytes)
     return index
 
 
@@ -154,7 +156,7 @@ def check_tokenizer_file(folder: Path, index: PreparedIndex) -> None:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise UserError(
-            f"{path}: cannot read the tokenizer ({error.strerror}); copy it, set data.vocabulary "
+            f"{path}: cannot read the tokenizer ({reason(error)}); copy it, set data.vocabulary "
             "to another copy, or prepare the folder again"
         ) from None
     if sha256 != index.vocabulary_sha256:
@@ -168,13 +170,11 @@ def _little_endian(dtype: DtypeName) -> np.dtype[Any]:
     return np.dtype(dtype).newbyteorder("<")
 
 
-def _check_size(path: Path, expected_bytes: int) -> None:
-    try:
-        actual_bytes = path.stat().st_size
-    except FileNotFoundError:
+def _check_size(path: Path, actual_bytes: int | None, expected_bytes: int) -> None:
+    if actual_bytes is None:
         raise UserError(
             f"{path}: missing, but listed in {INDEX_FILE}; copy it, or prepare the folder again"
-        ) from None
+        )
     if actual_bytes != expected_bytes:
         raise UserError(
             f"{path}: {actual_bytes} bytes, but {INDEX_FILE} lists {expected_bytes}; the shard is "
@@ -185,6 +185,7 @@ def _check_size(path: Path, expected_bytes: int) -> None:
 def parse_index(folder: Path) -> PreparedIndex:
     """Return the index of a finished folder without checking its shards."""
     path = folder / INDEX_FILE
+    check_reachable(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; create it with `tupe prepare`")
     try:

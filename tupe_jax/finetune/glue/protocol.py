@@ -30,7 +30,7 @@ from tupe_jax.run.resume_checks import (
 )
 from tupe_jax.run.shard import ALL_WORK, WorkShard
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, glob_in
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def _started(workdir: Path) -> list[Path]:
 def _task_folders(folder: Path) -> list[Path]:
     return [
         file.parent
-        for file in folder.glob(f"*/{CONFIG_FILE}")
+        for file in glob_in(folder, f"*/{CONFIG_FILE}")
         if not file.parent.name.startswith("shard-")
     ]
 
@@ -178,7 +178,7 @@ def collect(config: GlueConfig, workdir: Path) -> dict[str, list[TrialResult]]:
 
 def shard_folders(workdir: Path) -> list[Path]:
     """The folders that may contain task folders."""
-    return [workdir, *sorted(workdir.glob("shard-*-of-*"))]
+    return [workdir, *sorted(glob_in(workdir, "shard-*-of-*"))]
 
 
 def _find(task: str, trial: Trial, folders: Sequence[Path]) -> TrialResult | None:

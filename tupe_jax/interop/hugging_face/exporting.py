@@ -1,6 +1,7 @@
 """Export BERT-A for Hugging Face's `transformers`, which has no other of our encodings."""
 
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,10 +17,9 @@ from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
 
 
-def write_files(model: MaskedLM, tokenizer: bytes | None, folder: Path) -> None:
+def write_files(model: MaskedLM, tokenizer: bytes | None, folder: pathlib.Path) -> None:
     """Write config, weights and the content of a tokenizer's file to an existing folder.
 
     `BertForMaskedLM.from_pretrained` reads the config and the weights. An imported tokenizer is
@@ -32,7 +32,7 @@ def write_files(model: MaskedLM, tokenizer: bytes | None, folder: Path) -> None:
     safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
 
 
-def _write_tokenizer(tokenizer: bytes, folder: Path) -> None:
+def _write_tokenizer(tokenizer: bytes, folder: pathlib.Path) -> None:
     if tokenizer_file_name(tokenizer) == SENTENCEPIECE_TOKENIZER:
         (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer)
         return
@@ -41,7 +41,7 @@ def _write_tokenizer(tokenizer: bytes, folder: Path) -> None:
     _write_json(folder / TOKENIZER, saved["tokenizer"])
 
 
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+def _write_json(file: pathlib.Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False)
     file.write_text(f"{text}\n", encoding="utf-8")
 

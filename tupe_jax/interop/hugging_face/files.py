@@ -10,6 +10,7 @@ import safetensors.numpy
 from tupe_jax.interop.checkpoint_file import read_torch
 from tupe_jax.model.params import Array
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import Path
 
 CONFIG = "config.json"
@@ -68,6 +69,7 @@ def _read(file: Path) -> Mapping[str, Array]:
     if file.suffix != ".safetensors":
         return read_torch(file)[0]
     try:
-        return safetensors.numpy.load_file(file)
+        with local_file(file) as local:
+            return safetensors.numpy.load_file(local)
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None

@@ -11,6 +11,7 @@ from tupe_jax.interop.hugging_face.settings import JsonSettings
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, library
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import Path
 
 TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
@@ -231,8 +232,10 @@ def _wordpiece(file: Path, kind: TokenizerKind, settings: JsonSettings, unk: str
 
 def _byte_level_bpe(folder: Path, settings: JsonSettings) -> Any:
     tokenizers = library()
-    vocab, merges = (str(folder / name) for name in BPE)
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocab, merges))
+    vocab, merges = (folder / name for name in BPE)
+    with local_file(vocab) as local_vocab, local_file(merges) as local_merges:
+        model = tokenizers.models.BPE.from_file(str(local_vocab), str(local_merges))
+    tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
         add_prefix_space=settings.flag("add_prefix_space", False)
     )

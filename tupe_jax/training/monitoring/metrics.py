@@ -7,20 +7,23 @@ and a resumed run removes the lines of the steps that it repeats. The others are
 import importlib
 import json
 import math
-import os
 import secrets
 import socket
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import jax
 
-from tupe_jax.utils.errors import UserError, writing_failed
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.errors import UserError, reason, writing_failed
+from tupe_jax.utils.files import AppendedFile, atomic_file
+from tupe_jax.utils.paths import Path, is_object
 
 METRICS_FILE = "metrics.jsonl"
+UPLOAD_SECONDS = 60.0
+"""On object storage, how old the files may become between flushes."""
 
 Line = dict[str, Any]
 """`step` and the values at it; a value that was NaN or infinite is None."""
@@ -50,11 +53,15 @@ class MetricWriter:
         if wandb_project:
             self._sinks.append(_WeightsAndBiases(workdir, wandb_project))
         self._sinks += [_JsonLines(workdir / METRICS_FILE), _TensorBoard(workdir / "tensorboard")]
+        self._upload_every = UPLOAD_SECONDS if is_object(workdir) else math.inf
+        self._flushed = time.monotonic()
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Record the values at a step."""
         for sink in self._sinks:
             sink.write(step, scalars)
+        if self._sinks and time.monotonic() - self._flushed > self._upload_every:
+            self.flush()
 
     def truncate_after(self, step: int) -> None:
         """Drop the metrics of later steps: the run resumes from a checkpoint at `step`."""
@@ -64,6 +71,7 @@ class MetricWriter:
     def flush(self) -> None:
         for sink in self._sinks:
             sink.flush()
+        self._flushed = time.monotonic()
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -104,21 +112,22 @@ class _JsonLines:
         # JSON has no NaN, and most readers but Python's refuse a file with one.
         values = {name: _number(v) if math.isfinite(v) else None for name, v in scalars.items()}
         with _report_write_errors(self._path):
-            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
 
     def truncate_after(self, step: int) -> None:
         self._file.close()
         self._file = self._open_with_lines_until(step)
 
     def flush(self) -> None:
-        """No line is buffered in this process, but a mounted bucket uploads only on fsync."""
+        """No line is buffered in this process, but a bucket gets them only now."""
         with _report_write_errors(self._path):
-            os.fsync(self._file.fileno())
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with _report_write_errors(self._path):
+            self._file.close()
 
-    def _open_with_lines_until(self, step: float) -> TextIO:
+    def _open_with_lines_until(self, step: float) -> AppendedFile:
         """Open the file to append to it, after removing later lines and an incomplete last line."""
         with _report_write_errors(self._path):
             before = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
@@ -126,13 +135,9 @@ class _JsonLines:
                 f"{raw}\n" for raw, line in _parsed(self._path, before) if line["step"] <= step
             )
             if after != before:
-                unfinished = self._path.with_name(f"{self._path.name}.tmp")
-                with unfinished.open("w", encoding="utf-8") as file:
-                    file.write(after)
-                    file.flush()
-                    os.fsync(file.fileno())
-                unfinished.replace(self._path)
-            return self._path.open("a", encoding="utf-8", buffering=1)
+                with atomic_file(self._path) as unfinished:
+                    unfinished.write_text(after, encoding="utf-8")
+            return AppendedFile(self._path)
 
 
 class _TensorBoard:
@@ -152,7 +157,7 @@ class _TensorBoard:
         self._path = folder / name
         with _report_write_errors(self._path):
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab", buffering=0)
+            self._file = AppendedFile(self._path)
         self._records = RecordWriter(self._file)
         self._record(file_version="brain.Event:2")
 
@@ -167,10 +172,11 @@ class _TensorBoard:
 
     def flush(self) -> None:
         with _report_write_errors(self._path):
-            os.fsync(self._file.fileno())
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with _report_write_errors(self._path):
+            self._file.close()
 
     def _record(self, **content: Any) -> None:
         event = self._event(wall_time=time.time(), **content)
@@ -190,8 +196,10 @@ class _WeightsAndBiases:
                 "`pip install wandb`, or leave the project empty"
             ) from None
         try:
+            # W&B writes local files only; it uploads them itself.
+            folder = tempfile.mkdtemp() if is_object(workdir) else str(workdir)
             self._run = wandb.init(
-                project=project, dir=str(workdir), id=_wandb_id(workdir), resume="allow"
+                project=project, dir=folder, id=_wandb_id(workdir), resume="allow"
             )
         except wandb.Error as error:
             raise UserError(
@@ -235,7 +243,7 @@ def _report_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise writing_failed(
-            f"{path}: cannot write metrics ({error.strerror}); free the disk or choose another "
+            f"{path}: cannot write metrics ({reason(error)}); free the disk or choose another "
             "--workdir",
             error,
         ) from error
