@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import secrets
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,3 +39,24 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="session")
+def gcs():
+    """An emulator of Cloud Storage that all clients of this process and its children use.
+
+    One for all tests of a process: some clients read its address once.
+    """
+    from tests import gcs_emulator
+
+    with gcs_emulator.running() as emulator:
+        os.environ.update(gcs_emulator.environment(emulator.port))
+        yield emulator
+
+
+@pytest.fixture
+def gs_folder(gcs):
+    """A new folder on object storage."""
+    from tupe_jax.utils.paths import storage_path
+
+    return storage_path(f"gs://runs/{secrets.token_hex(4)}")

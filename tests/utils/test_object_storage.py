@@ -1,0 +1,94 @@
+"""Files on object storage, with the real client and an emulator."""
+
+import pytest
+
+from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter, read_metrics
+from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.files import atomic_file, file_sizes, file_version, local_file
+from tupe_jax.utils.object_storage import check_reachable, storage_errors
+from tupe_jax.utils.paths import storage_path
+
+
+def test_an_object_is_the_old_one_or_the_new_one(gs_folder):
+    file = gs_folder / "table.md"
+    with atomic_file(file) as unfinished:
+        unfinished.write_text("old")
+        assert not file.exists()
+    version = file_version(file)
+    with pytest.raises(TypeError), atomic_file(file) as unfinished:
+        unfinished.write_text(None)
+    assert file.read_text() == "old"
+    assert file_version(file) == version
+    with atomic_file(file) as unfinished:
+        unfinished.write_text("new")
+    assert file.read_text() == "new"
+    assert file_version(file) != version
+    assert file_sizes(gs_folder) == {"table.md": 3}
+
+
+@pytest.mark.parametrize("content", [b"", b"ends in\r", b"\n\n", bytes(range(256)) * 30_000])
+def test_any_content_returns_as_it_was(content, gs_folder):
+    file = gs_folder / "a.bin"
+    with atomic_file(file) as unfinished:
+        unfinished.write_bytes(content)
+    assert file.read_bytes() == content
+    with local_file(file) as local:
+        assert local.read_bytes() == content
+
+
+def test_what_another_process_writes_is_seen(gcs, gs_folder):
+    """Gcsfs would answer from the listing that it made before."""
+    (gs_folder / "one").write_text("")
+    assert [path.name for path in gs_folder.iterdir()] == ["one"]
+    name = str(gs_folder / "two").removeprefix("gs://runs/")
+    gcs.write(name, b"")
+    assert (gs_folder / "two").exists()
+    assert sorted(path.name for path in gs_folder.iterdir()) == ["one", "two"]
+
+
+def test_metrics_are_in_the_bucket_after_each_flush(gs_folder):
+    writer = MetricWriter(gs_folder)
+    for step in (1, 2, 3):
+        writer.write(step, {"loss": 1 / step})
+    writer.flush()
+    writer.write(4, {"loss": 0.25})
+    assert [line["step"] for line in read_metrics(gs_folder / METRICS_FILE)] == [1, 2, 3]
+    # The process is killed here. The next one resumes from step 2.
+    resumed = MetricWriter(gs_folder)
+    resumed.truncate_after(2)
+    assert [line["step"] for line in read_metrics(gs_folder / METRICS_FILE)] == [1, 2]
+    resumed.write(3, {"loss": 1 / 3})
+    resumed.close()
+    assert [line["step"] for line in read_metrics(gs_folder / METRICS_FILE)] == [1, 2, 3]
+    (events, _) = sorted((gs_folder / "tensorboard").iterdir())
+    assert len(events.read_bytes()) > 100
+
+
+def test_metrics_do_not_wait_for_a_flush_for_long(gs_folder, monkeypatch):
+    monkeypatch.setattr("tupe_jax.training.monitoring.metrics.UPLOAD_SECONDS", 0.0)
+    writer = MetricWriter(gs_folder)
+    writer.write(1, {"loss": 1.0})
+    assert [line["step"] for line in read_metrics(gs_folder / METRICS_FILE)] == [1]
+
+
+def test_a_missing_bucket_is_named(gcs):
+    with pytest.raises(UserError, match="gs://no-such-bucket: no such bucket"):
+        check_reachable(storage_path("gs://no-such-bucket/run"))
+
+
+def test_denied_access_is_not_retried():
+    class HttpError(Exception):
+        code = 403
+
+    HttpError.__module__ = "gcsfs.retry"
+    with pytest.raises(UserError, match="permission denied") as error, storage_errors():
+        raise HttpError("no access to the bucket")
+    assert not isinstance(error.value, RetryError)
+
+
+@pytest.mark.slow
+def test_storage_that_does_not_answer_ends_in_a_retry(gcs, monkeypatch):
+    """After the client's own attempts, half a minute."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    with pytest.raises(RetryError, match="object storage"):
+        check_reachable(storage_path("gs://away/run"))
