@@ -10,7 +10,7 @@ import tupe_jax
 from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.run.workdir import LOCK_FILE
-from tupe_jax.utils.errors import RETRY_EXIT_CODE
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError
 from tupe_jax.utils.files import exclusive_lock
 from tupe_jax.utils.object_lock import STALE_SECONDS, Owner
 from tupe_jax.utils.paths import storage_path
@@ -57,6 +57,40 @@ def test_prepared_data_has_the_bytes_of_a_local_folder(gcs, remote_corpus, corpu
     ]
     for file in files:
         assert gcs.read(f"corpus/rows/{file.name}") == file.read_bytes()
+
+
+def test_the_command_prepares_data_there_and_nowhere_else(
+    gcs, remote_corpus, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    tokenizer, rows = f"--vocabulary={remote_corpus / 'v.model'}", "gs://runs/rows2"
+    preparation = ["prepare", "--task=builtin:50", tokenizer, "--length=16", "--workers=1"]
+    assert cli.main([*preparation, f"--out={rows}"]) == 0
+    assert not list(tmp_path.iterdir())  # no local folder `gs:`
+    assert {"rows2/index.json", "rows2/tokenizer.model"} <= set(gcs.names())
+    assert not [name for name in gcs.names() if "unfinished" in name or ".lock" in name]
+
+
+def test_a_truncated_shard_is_broken_and_an_unreadable_one_a_retry(gcs, remote_corpus, monkeypatch):
+    from tupe_jax.data.pretraining.readers import TokenShards
+    from tupe_jax.data.pretraining.token_shards import read_index
+
+    folder = remote_corpus / "rows"
+    index = read_index(folder)
+    shards = index.splits["train"].shards
+    name = f"corpus/rows/{shards[0].file}"
+    content = gcs.read(name)
+    try:
+        gcs.write(name, content[:-100])
+        with pytest.raises(UserError, match="bytes, but"):
+            read_index(folder)
+        with pytest.raises(UserError, match="broken shard"):
+            TokenShards(folder, shards, index.length, index.dtype).read([0])
+        gcs.write(name, bytes(len(content)))  # what can be seen of it is as it should be
+        with pytest.raises(RetryError, match=shards[0].file):
+            TokenShards(folder, shards, index.length, index.dtype).read([0])
+    finally:
+        gcs.write(name, content)
 
 
 def test_text_is_read_from_object_storage(gcs, tmp_path):

@@ -76,14 +76,21 @@ def test_a_missing_bucket_is_named(gcs):
         check_reachable(storage_path("gs://no-such-bucket/run"))
 
 
-def test_denied_access_is_not_retried():
-    class HttpError(Exception):
-        code = 403
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(401, UserError), (403, UserError), (404, UserError), (503, RetryError)],
+)
+def test_what_the_client_raises_is_one_line(gcs, status, expected):
+    from gcsfs.retry import validate_response  # it makes the exceptions of all answers
 
-    HttpError.__module__ = "gcsfs.retry"
-    with pytest.raises(UserError, match="permission denied") as error, storage_errors():
-        raise HttpError("no access to the bucket")
-    assert not isinstance(error.value, RetryError)
+    with pytest.raises(UserError, match="object storage: ") as error, storage_errors():
+        validate_response(status, b"an answer", "b/runs/o/x")
+    assert type(error.value) is expected
+
+
+def test_other_errors_are_left_alone():
+    with pytest.raises(KeyError), storage_errors():
+        raise KeyError("a mistake of ours")
 
 
 @pytest.mark.slow

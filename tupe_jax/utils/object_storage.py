@@ -14,7 +14,6 @@ from typing import Any
 from tupe_jax.utils.errors import RetryError, UserError
 from tupe_jax.utils.paths import SCHEME, Path, is_object
 
-_CLIENTS = {"aiohttp", "fsspec", "gcsfs", "google", "requests"}
 _DENIED = {401, 403}
 
 
@@ -90,8 +89,6 @@ def storage_errors() -> Iterator[None]:
 
 
 def _is_of_client(error: BaseException) -> bool:
-    """Whether the client raised it; many of its exceptions are Python's own classes."""
-    if type(error).__module__.partition(".")[0] in _CLIENTS:
-        return True
-    modules = (f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__))
-    return any(module.partition(".")[0] in _CLIENTS for module in modules)
+    """Whether it was raised in gcsfs, whose errors are of Python's classes and of many packages."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__", "").startswith("gcsfs") for frame in frames)

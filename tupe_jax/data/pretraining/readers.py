@@ -30,7 +30,8 @@ from tupe_jax.data.pretraining.token_shards import (
     require_tokenizer,
 )
 from tupe_jax.utils.errors import RetryError, UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.files import file_size
+from tupe_jax.utils.paths import Path, is_object
 
 # Two threads are faster than a device; the buffered batches are small compared to a model.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -197,11 +198,19 @@ class TokenShards:
             return decode_sequences(self._reader(shard).read(records), self._dtype, self._length)
         except (RuntimeError, ValueError) as error:
             path = self._folder / self._shards[shard].file
-            if "read() failed" in str(error):  # an error of the disk or network, not of the file
+            if self._is_intact(shard, str(error)):
                 raise RetryError(f"cannot read {path}: {error}") from error
             raise UserError(
                 f"{path}: broken shard ({error}); copy it, or prepare the folder again"
             ) from error
+
+    def _is_intact(self, shard: int, error: str) -> bool:
+        """Whether an error is one of the disk or network, not of the file."""
+        path = self._folder / self._shards[shard].file
+        if not is_object(path):
+            return "read() failed" in error
+        # ArrayRecord reports no cause, and opens an object that it cannot read as an empty file.
+        return path.exists() and file_size(path) == self._shards[shard].bytes
 
     def _open(self, shard: int) -> Any:
         # Sequences are read out of order, so reading ahead in the file would be wasted work.
