@@ -11,9 +11,10 @@ SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 
 To use several processes, on one host or several, start the same command in each with
 --coordinator=host:port (of process 0), --processes=N and --process=0 to N-1; on TPU pods, under
-SLURM and under Open MPI these flags are not needed. All processes must share the work directory. If
-one fails or dies, all end. Exit code 76: a process was lost or did not connect, the storage failed,
-or another run uses the work directory; start all processes again.
+SLURM and under Open MPI these flags are not needed. All processes must share the work directory,
+a folder or gs://BUCKET/FOLDER. If one fails or dies, all end. Exit code 76: a process was lost or
+did not connect, the storage failed, or another run uses the work directory; start all processes
+again.
 """
 
 import argparse

@@ -12,7 +12,8 @@ import argparse
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import storage_path
+from tupe_jax.utils.object_storage import check_reachable
+from tupe_jax.utils.paths import is_object, storage_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +43,10 @@ def run(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value < least:
             raise UserError(f"--{name}={value} must be at least {least}")
+    check_reachable(arguments.out)
     if arguments.out.is_dir():
         raise UserError(f"{arguments.out} is a folder; --out must be the .model file to write")
-    if not arguments.out.parent.is_dir():
+    if not (is_object(arguments.out) or arguments.out.parent.is_dir()):
         raise UserError(f"{arguments.out.parent}: no such folder to write the tokenizer to")
     cleaning = parse_cleaning(arguments.cleaning)
 
