@@ -96,6 +96,13 @@ def test_a_stale_lock_of_another_machine_is_taken_over(gcs, lock):
         assert json.loads(lock.read_text())["pid"] == os.getpid()
 
 
+def test_the_lock_file_of_a_run_that_was_copied_to_the_bucket_does_not_matter(gcs, lock):
+    gcs.write(name_of(lock), b"")
+    gcs.age(name_of(lock), seconds=object_lock.STALE_SECONDS + 2)
+    with exclusive_lock(lock, REFUSAL):
+        assert json.loads(lock.read_text())["pid"] == os.getpid()
+
+
 def test_a_lock_that_is_renewed_meanwhile_is_refused(gcs, lock, monkeypatch):
     monkeypatch.setattr(object_lock, "_POLL_SECONDS", 0.05)
     write(gcs, lock, ELSEWHERE)

@@ -187,7 +187,14 @@ def _read(path: Path) -> Held | None:
             continue  # renewed between the two requests
         now = parsedate_to_datetime(headers["Date"])
         age = now - datetime.fromisoformat(found["updated"])
-        return Held(Owner(**json.loads(owner)), str(found["generation"]), age.total_seconds())
+        return Held(_parse(owner), str(found["generation"]), age.total_seconds())
+
+
+def _parse(content: bytes) -> Owner:
+    try:
+        return Owner(**json.loads(content))
+    except (ValueError, TypeError):  # such as the empty lock file of a run that was copied here
+        return Owner("an unknown host", "", 0, "")
 
 
 def _delete(path: Path, generation: str) -> None:
