@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from dataclasses import asdict
 
 import pytest
@@ -31,12 +32,21 @@ def arguments(remote_corpus):
     return runs.steps_with_saves(remote_corpus)
 
 
+def wait_for_lines(gcs, process, workdir, count):
+    """Until the run has uploaded the metrics of so many steps, or ended."""
+    name = str(workdir / "metrics.jsonl").removeprefix("gs://runs/")
+    while process.poll() is None:
+        if name in gcs.names() and gcs.read(name).count(b"\n") >= count:
+            return
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
-def killed(arguments):
+def killed(arguments, gcs):
     """A run that was killed and resumed."""
     workdir = storage_path("gs://runs/killed")
     process = runs.start_elsewhere(arguments, workdir, tensorflow=False)
-    runs.wait_for_lines(process, workdir, 7)
+    wait_for_lines(gcs, process, workdir, 7)
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -115,19 +125,21 @@ def test_a_killed_run_resumes_bit_for_bit(arguments, corpus, killed, tmp_path):
     runs.assert_same_run(runs.steps_with_saves(corpus), calm, killed)
 
 
-def test_two_processes_resume_bit_for_bit(arguments, corpus, tmp_path, gcs):
-    here = [*runs.steps_with_saves(corpus), *TWO]
+def test_two_processes_resume_bit_for_bit(remote_corpus, corpus, tmp_path, gcs):
+    few = {"train.steps": 9, "checkpoint.every": 3, "eval.every": 9}
+    here = [*runs.settings(corpus, **few), *TWO]
+    there = [*runs.settings(remote_corpus, **few), *TWO]
     calm = tmp_path / "calm"
     assert [process.code for process in runs.end_all(runs.start_many(here, calm, 2))] == [0, 0]
     workdir = storage_path("gs://runs/two")
-    two = runs.start_many([*arguments, *TWO], workdir, 2)
-    runs.wait_for_lines(two[0], workdir, 7)
+    two = runs.start_many(there, workdir, 2)
+    wait_for_lines(gcs, two[0], workdir, 3)
     two[1].kill()
     survivor, _ = runs.end_all(two)
     assert survivor.code == RETRY_EXIT_CODE, survivor.err
-    ended = runs.end_all(runs.start_many([*arguments, *TWO], workdir, 2))
+    ended = runs.end_all(runs.start_many(there, workdir, 2))
     assert [process.code for process in ended] == [0, 0], ended[0].err
-    runs.assert_same_run(runs.steps_with_saves(corpus), calm, workdir)
+    runs.assert_same_run(runs.settings(corpus, **few), calm, workdir)
 
 
 def test_everything_is_in_the_work_directory(gcs, killed):
