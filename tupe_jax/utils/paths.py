@@ -9,13 +9,17 @@ import argparse
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 # Before epath is used: it would prefer TensorFlow's client, and only `tupe_jax/data/` imports that.
 os.environ.setdefault("EPATH_USE_TF", "false")
-# Before fsspec is imported: a cached listing lacks what other processes and tensorstore write.
+# A cached listing lacks what other processes and tensorstore write. fsspec reads the variable when
+# it is imported; worker processes inherit it.
 os.environ.setdefault("FSSPEC_GCS", '{"use_listings_cache": false}')
+if "fsspec" in sys.modules:
+    sys.modules["fsspec.config"].set_conf_env(sys.modules["fsspec.config"].conf)
 
 from etils import epath
 
