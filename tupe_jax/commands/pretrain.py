@@ -12,6 +12,7 @@ SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 To use several processes, on one host or several, start the same command in each with
 --coordinator=host:port (of process 0), --processes=N and --process=0 to N-1; on TPU pods, under
 SLURM and under Open MPI these flags are not needed. All processes must share the work directory,
+<<<<<<< HEAD
 a folder or gs://BUCKET/FOLDER. If one fails, dies or hangs, all end.
 
 Exit codes:
@@ -21,6 +22,11 @@ Exit codes:
        the work directory; start all processes again (also after 134, an abort by JAX)
   2    wrong arguments, settings or input
   1    failed: any other error
+=======
+a folder or gs://BUCKET/FOLDER. If one fails or dies, all end. Exit code 76: a process was lost or
+did not connect, the storage failed, or another run uses the work directory; start all processes
+again.
+>>>>>>> storage
 """
 
 import argparse
@@ -73,10 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = arguments.workdir or storage_path(f"runs/{_name(arguments.config)}")
+<<<<<<< HEAD
     flags = ProcessFlags(
         arguments.coordinator, arguments.processes, arguments.process, arguments.token
     )
     with StopSignal(config.watchdog.stop_seconds) as stop:
+=======
+    flags = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
+    with StopSignal() as stop:
+>>>>>>> storage
         try:
             process = find_process(flags, arguments.wait)
             processes = join(process, arguments.wait, config.watchdog.silence_seconds)
@@ -85,7 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
         stop.abandon = processes.abandon
         with processes:
             try:
+<<<<<<< HEAD
                 start_jax(process, config.watchdog.jax_heartbeat_seconds)
+=======
+                start_jax(process)
+>>>>>>> storage
                 with storage_errors():
                     return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
@@ -100,7 +115,14 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     from tupe_jax.training.dataset import check_given_data, has_tokenizer
     from tupe_jax.utils.object_storage import check_reachable
 
+<<<<<<< HEAD
     processes.require_same("versions and settings", {**package_versions(), **settings(config)})
+=======
+    processes.require_same(
+        "versions and settings",
+        {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
+    )
+>>>>>>> storage
     check_reachable(workdir)
     begun = has_tokenizer(workdir) or (workdir / CHECKPOINTS).exists()
     processes.first("the given data", lambda: check_given_data(config, resumes=begun))

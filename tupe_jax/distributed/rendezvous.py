@@ -265,7 +265,8 @@ def _accept_all(process: ProcessInfo, wait_seconds: float) -> Peers:
                 if waited > notice:
                     notice *= 2
                     logger.warning("waiting for %s", _names(process, _missing(process, here)))
-                if (peer := reception.next_peer()) is None:
+                peer = reception.next_peer()
+                if peer is None or peer.connection.ended():  # greeted, but gone since
                     continue
                 # A process that has ended may have been started again.
                 here = {i: known for i, known in here.items() if not known.connection.ended()}

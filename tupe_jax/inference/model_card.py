@@ -24,7 +24,10 @@ from tupe_jax.model.positions import longest_input
 from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path
+<<<<<<< HEAD
 from tupe_jax.utils.text import markdown_table
+=======
+>>>>>>> storage
 
 FORMS = ("", ":modern", ":tiny")
 
