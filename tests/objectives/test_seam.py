@@ -23,7 +23,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.inference.loading import load
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives import registry
-from tupe_jax.objectives.base import Term, metrics, total_loss
+from tupe_jax.objectives.base import Exported, Term, metrics, total_loss
 from tupe_jax.objectives.masked_lm import MaskedLMObjective, masked_lm_term
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training import loop
@@ -96,7 +96,10 @@ class PairObjective:
         }
 
     def to_export(self, module):
-        return module.discriminator
+        return Exported(module.discriminator)
+
+    def networks(self):
+        return [self.config.model]
 
     def training_flops_per_token(self):
         return 2 * self.masked_lm.training_flops_per_token()
@@ -205,18 +208,18 @@ def test_its_checkpoint_names_it_and_loads_as_what_it_exports(finished):
     metadata, _, _ = load_for_use(workdir)
     assert metadata.config["objective"]["name"] == "pair"
     loaded = load(workdir)
-    assert loaded.config == run.model.config
+    assert loaded.config == run.exported.model.config
     assert not loaded.config.masked_word_head
     assert loaded.classification_heads == {MARKED: 2}
     np.testing.assert_array_equal(
-        loaded.module.encoder.word_embedding[...], run.model.encoder.word_embedding[...]
+        loaded.module.encoder.word_embedding[...], run.exported.model.encoder.word_embedding[...]
     )
 
 
 def test_a_checkpoint_without_the_arrays_of_its_objective_is_refused(corpus):
     config = runs.config_of(arguments_of(corpus))
     with pytest.raises(UserError, match=r"objective\.name=pair"):
-        registry.exported_model(config, {})
+        registry.exported_models(config, {})
 
 
 def test_data_without_its_feature_is_refused(corpus, tmp_path):

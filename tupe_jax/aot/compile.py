@@ -106,10 +106,10 @@ class CompileResult:
 
     def estimate(self, peak_share: float) -> Estimate:
         """The time that a step would take."""
-        again = recomputed_flops_per_token(
-            self.config.model,
-            self.config.data.length,
-            by_kernel=self.attention.implementation == "pallas",
+        by_kernel = self.attention.implementation == "pallas"
+        again = sum(
+            recomputed_flops_per_token(network, self.config.data.length, by_kernel=by_kernel)
+            for network in make_objective(self.config).networks()
         )
         return estimate(
             self.target.chip,

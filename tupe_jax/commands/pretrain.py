@@ -105,7 +105,7 @@ def _run_alone(
 
     def summary() -> None:
         from tupe_jax.checkpointing.manager import load_for_use
-        from tupe_jax.objectives.registry import exported_model
+        from tupe_jax.objectives.registry import exported_models
         from tupe_jax.training.summary import summarise
 
         if outcome.resumed_from == outcome.step:
@@ -115,7 +115,7 @@ def _run_alone(
         shown = outcome
         if processes.count > 1:  # no process holds all weights; the last checkpoint does
             _, _, params = load_for_use(workdir)
-            shown = replace(outcome, model=exported_model(config, params))
+            shown = replace(outcome, exported=exported_models(config, params))
         print(summarise(shown, workdir))
 
     processes.first("the summary", summary)

@@ -12,7 +12,7 @@ from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.model_folder import ModelMetadata
 from tupe_jax.model.params import arrays_of
-from tupe_jax.objectives.registry import exported_model
+from tupe_jax.objectives.registry import exported_models
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -82,17 +82,19 @@ def _load_checkpoint(path: str | os.PathLike[str], found: Path) -> TrainedModel:
     about, tokenizer, params = load_for_use(found)
     if "model" not in about.config:
         raise UserError(f"{path} is an unfinished fine-tuning run; it has no model yet")
-    model = exported_model(from_mapping(Config, about.config, f"{path}: config"), params)
+    exported = exported_models(from_mapping(Config, about.config, f"{path}: config"), params)
+    generator = exported.generator
     return TrainedModel(
         path,
-        model.config,
-        arrays_of(model),
+        exported.model.config,
+        arrays_of(exported.model),
         SentencePieceTokenizer.parse(tokenizer, found),
         ModelMetadata(
             step=about.step,
             length=about.config["data"]["length"],
             run={"config": about.config, "valid_loss": about.valid_loss},
         ),
+        None if generator is None else (generator.config, arrays_of(generator)),
     )
 
 
@@ -105,8 +107,8 @@ def _load_folder(
     elif vocabulary is not None:
         file = _expand_home(vocabulary)
     tokenizer = None if file is None else load_tokenizer(file)
-    config, params, metadata = model_folder.read_folder(folder)
-    return TrainedModel(path, config, params, tokenizer, metadata)
+    config, params, metadata, generator = model_folder.read_folder(folder)
+    return TrainedModel(path, config, params, tokenizer, metadata, generator)
 
 
 def _find_model_folder(path: Path) -> Path | None:

@@ -41,6 +41,9 @@ def save_model(model: TrainedModel, out: Path, name: str | None = None) -> None:
         model.params,
         tokenizer=None if tokenizer is None else tokenizer.content,
         metadata=model.metadata,
+        generator=None
+        if model.generator is None
+        else (model.generator.config, model.generator.params),
         card=model_card(model, name or out.name),
     )
 

@@ -1,0 +1,22 @@
+"""ELECTRA-TUPE: replaced-token detection with TUPE-R's positions in both networks.
+
+  tupe pretrain --config=electra_tupe_r --workdir=runs/electra_tupe_r
+  tupe pretrain --config=electra_tupe_r:modern --workdir=runs/electra_tupe_r-modern
+  tupe pretrain --config=electra_tupe_r:tiny --workdir=runs/electra_tupe_r-tiny
+
+paper   1 M steps of 256 x 512 tokens.
+modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time. Not tuned or run.
+tiny    900 steps on the built-in corpus, a few minutes on two CPU cores.
+"""
+
+from ml_collections import ConfigDict
+
+from tupe_jax.config.loading import load_config
+
+
+def get_config(form: str = "paper") -> ConfigDict:
+    config = load_config(f"electra_bert_a:{form}")
+    config.position.absolute = "untied"
+    config.position.relative = "t5"
+    config.position.untie_cls = True
+    return config
