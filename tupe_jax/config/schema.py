@@ -371,6 +371,8 @@ class Config:
                 "model.replaced_token_head=True is for imported models; "
                 "set --config.objective.name=replaced_token, which adds this head"
             )
+        if self.objective.name == "replaced_token":
+            generator_config(self.model, self.objective)
 
 
 MODEL_SIZES: Mapping[str, Mapping[str, int]] = {
@@ -420,6 +422,37 @@ def with_encoding(position: PositionConfig, name: str) -> PositionConfig:
     """A named encoding with the sizes of `position`."""
     named = POSITION_VARIANTS[name]
     return replace(position, **{part: getattr(named, part) for part in ENCODING})
+
+
+def discriminator_config(model: ModelConfig) -> ModelConfig:
+    """ELECTRA's discriminator: `model`, whose only head detects replaced tokens."""
+    return replace(model, masked_word_head=False, replaced_token_head=True)
+
+
+def generator_config(model: ModelConfig, objective: ObjectiveConfig) -> ModelConfig:
+    """ELECTRA's generator: smaller than `model`, with embeddings of the same size."""
+    size = objective.generator_size
+    hidden, mlp, heads = (
+        round(size * full) for full in (model.hidden_size, model.mlp_size, model.num_heads)
+    )
+    if min(hidden, mlp, heads) < 1 or hidden % heads:
+        raise UserError(
+            f"objective.generator_size={size:g} gives the generator hidden size {hidden}, MLP size "
+            f"{mlp} and {heads} heads; the hidden size must be a multiple of at least one head"
+        )
+    position = model.position
+    if objective.generator_position:
+        position = with_encoding(position, objective.generator_position)
+    return replace(
+        model,
+        hidden_size=hidden,
+        mlp_size=mlp,
+        num_heads=heads,
+        num_layers=objective.generator_layers or model.num_layers,
+        embedding_size=0 if model.word_size == hidden else model.word_size,
+        masked_word_head=True,
+        position=position,
+    )
 
 
 def position_name(position: PositionConfig) -> str:

@@ -10,7 +10,7 @@ from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop import model_folder
 from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import files, importing
-from tupe_jax.interop.model_folder import ModelMetadata
+from tupe_jax.interop.model_folder import Generator, ModelMetadata
 from tupe_jax.model.params import arrays_of
 from tupe_jax.objectives.registry import exported_models
 from tupe_jax.tokenizers.base import Tokenizer
@@ -60,12 +60,23 @@ def load(
     return _load_checkpoint(path, found)
 
 
-def load_hugging_face(folder: Path) -> tuple[TrainedModel, list[str]]:
-    """The model in a folder of Hugging Face's layout, and the names of the arrays it leaves out."""
+def load_hugging_face(
+    folder: Path, generator_folder: Path | None = None
+) -> tuple[TrainedModel, list[str]]:
+    """The model in a folder of Hugging Face's layout, and the names of the arrays it leaves out.
+
+    A discriminator of ELECTRA may come with its generator, which has a folder of its own.
+    """
     config, params, tokenizer, unused = importing.read_folder(folder)
     model_type = files.require_config(folder)["model_type"]
     metadata = ModelMetadata(origin=f"{folder.absolute().name}, a model of type {model_type}")
-    return TrainedModel(folder, config, params, tokenizer, metadata), unused
+    generator: Generator | None = None
+    if generator_folder is not None:
+        generator_config, generator_params, _, others = importing.read_folder(generator_folder)
+        importing.check_pair(config, params, generator_config, generator_params)
+        generator = generator_config, generator_params
+        unused = [*unused, *(f"generator: {name}" for name in others)]
+    return TrainedModel(folder, config, params, tokenizer, metadata, generator), unused
 
 
 def load_tokenizer(file: Path) -> Tokenizer:

@@ -137,7 +137,7 @@ class TrainedModel:
     @overload
     def fill_mask(self, texts: ManyTexts, top_k: int = 5) -> list[Filled]: ...
     def fill_mask(self, texts: str | ManyTexts, top_k: int = 5) -> Filled | list[Filled]:
-        """The `top_k` most likely tokens for each [MASK] of a text; ELECTRA's generator has them."""
+        """The `top_k` most likely tokens for each [MASK] of a text (of ELECTRA, its generator's)."""
         model = self._language_model()
         filled = fill_masks(model.module, self.tokenizer, _listed(texts), top_k)
         return filled[0] if isinstance(texts, str) else filled
@@ -212,7 +212,7 @@ class TrainedModel:
         return float(scores_N[0]) if single else scores_N
 
     def _language_model(self) -> "TrainedModel":
-        """This model or, if it predicts no masked tokens, its generator."""
+        """The model that predicts masked tokens: itself, or its generator."""
         if self.config.masked_word_head:
             return self
         if self.generator is None:

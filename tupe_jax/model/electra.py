@@ -1,14 +1,11 @@
 """ELECTRA's two networks: a generator that replaces tokens, a discriminator that detects them."""
 
-from dataclasses import replace
-
 from flax import nnx
 
-from tupe_jax.config.schema import ModelConfig, ObjectiveConfig, with_encoding
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.model.encoder import Encoder
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Path, path_names
-from tupe_jax.utils.errors import UserError
 
 
 class Electra(nnx.Module):
@@ -31,37 +28,6 @@ def _share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
     # Other tables of positions are as wide as the hidden states, which differ.
     if {generator.config.position.absolute, discriminator.config.position.absolute} == {"added"}:
         generator.positions.absolute["table"] = discriminator.positions.absolute["table"]
-
-
-def discriminator_config(model: ModelConfig) -> ModelConfig:
-    """The model of a pre-training config, with ELECTRA's head only."""
-    return replace(model, masked_word_head=False, replaced_token_head=True)
-
-
-def generator_config(model: ModelConfig, objective: ObjectiveConfig) -> ModelConfig:
-    """A smaller model for masked tokens, whose embeddings are as wide as those of `model`."""
-    size = objective.generator_size
-    hidden, mlp, heads = (
-        round(size * full) for full in (model.hidden_size, model.mlp_size, model.num_heads)
-    )
-    if min(hidden, mlp, heads) < 1 or hidden % heads:
-        raise UserError(
-            f"objective.generator_size={size} gives a generator of hidden size {hidden}, MLP size "
-            f"{mlp} and {heads} heads; choose one with at least one head, of equal heads"
-        )
-    position = model.position
-    if objective.generator_position:
-        position = with_encoding(position, objective.generator_position)
-    return replace(
-        model,
-        hidden_size=hidden,
-        mlp_size=mlp,
-        num_heads=heads,
-        num_layers=objective.generator_layers or model.num_layers,
-        embedding_size=0 if model.word_size == hidden else model.word_size,
-        masked_word_head=True,
-        position=position,
-    )
 
 
 def own_paths(generator: ModelConfig, discriminator: ModelConfig) -> set[Path]:

@@ -24,8 +24,8 @@ from tupe_jax.model.positions import LayerPositions, SharedPositions
 def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:
     """Forward FLOPs per token of a pass over `rows` sequences of `length` tokens.
 
-    Masked tokens are predicted at a fraction `scored_share` of the positions. `rows` matters little: terms
-    that depend on positions alone are computed once per pass.
+    Masked tokens are predicted at a fraction `scored_share` of the positions. `rows` matters
+    little: terms that depend on positions alone are computed once per pass.
     """
     D, E, V = config.hidden_size, config.word_size, config.vocab_size
     head = 2 * D * E + 2 * E * V

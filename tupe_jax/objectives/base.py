@@ -22,7 +22,7 @@ Features = Mapping[str, jax.Array]
 
 
 class Statistic(Protocol):
-    """Sums over batches, as a tree of float32 arrays, from which a metric is computed at the end."""
+    """A tree of float32 sums from which a metric is computed after the last batch."""
 
     def value(self) -> jax.Array: ...
 

@@ -17,8 +17,8 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.config.schema import Config, ModelConfig
-from tupe_jax.model.electra import Electra, discriminator_config, generator_config
+from tupe_jax.config.schema import Config, ModelConfig, discriminator_config, generator_config
+from tupe_jax.model.electra import Electra
 from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.layers import split_key
 from tupe_jax.objectives.base import Exported, Features, Term

@@ -19,6 +19,9 @@ from tupe_jax.utils.errors import UserError
 class _Positions(nnx.Module):
     """Holds the weights of each part of the grid, such as `self.absolute["table"]`."""
 
+    absolute: nnx.Dict[Any]
+    relative: nnx.Dict[Any]
+
     def __init__(
         self, config: ModelConfig, weights: Mapping[str, Mapping[str, Weight]], rngs: nnx.Rngs
     ):
