@@ -22,8 +22,8 @@ do.
 
 --format=hf writes BERT-A, and no other encoding, for BertForMaskedLM and BertModel of Hugging
 Face's transformers. ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and
-its generator for ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is written in their format. A SentencePiece vocabulary is
-copied; only tupe_jax.load reads it.
+its generator for ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is
+written in their format. A SentencePiece vocabulary is copied; only tupe_jax.load reads it.
 
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A

@@ -11,8 +11,8 @@ version 2 is not supported) and xlnet.
 The result can be used, analysed and fine-tuned like a model that was trained here. So can the
 downloaded folder itself. Arrays that are left out, such as heads of other objectives, are listed.
 
-ELECTRA is a pair of folders. The discriminator is encoded, analysed and fine-tuned; --generator adds
-the model that fills masks. The two must have the same embeddings.
+ELECTRA is a pair of folders. The discriminator is analysed and fine-tuned; --generator adds the
+model that fills masks. The two must have the same embeddings.
 """
 
 import argparse

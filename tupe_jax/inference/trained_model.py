@@ -137,7 +137,7 @@ class TrainedModel:
     @overload
     def fill_mask(self, texts: ManyTexts, top_k: int = 5) -> list[Filled]: ...
     def fill_mask(self, texts: str | ManyTexts, top_k: int = 5) -> Filled | list[Filled]:
-        """The `top_k` most likely tokens for each [MASK] of a text (of ELECTRA, its generator's)."""
+        """The `top_k` most likely tokens for each [MASK] of a text (ELECTRA's generator's)."""
         model = self._language_model()
         filled = fill_masks(model.module, self.tokenizer, _listed(texts), top_k)
         return filled[0] if isinstance(texts, str) else filled

@@ -18,7 +18,6 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
 from tupe_jax.utils.errors import UserError
 
-
 GENERATOR_FOLDER = "generator"
 
 

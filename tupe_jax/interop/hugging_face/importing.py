@@ -93,7 +93,8 @@ def params_from_state_dict(
     """The config and the parameters of the model in a state dict with its `config.json`.
 
     The pooler and the heads for masked and replaced tokens are read if the checkpoint has them;
-    heads of other objectives and tasks are left out. A missing, unknown or misshapen array is an error.
+    heads of other objectives and tasks are left out. A missing, unknown or misshapen array is an
+    error.
     """
     model_type = one_of(str(settings.get("model_type")), NAMES, f"model_type in {source}")
     with name_source_in_errors(source):
