@@ -117,16 +117,12 @@ class TrainedModel:
         trained = "" if length is None else f" (pre-trained on sequences of {length})"
         lines = [
             f"{position_name(config.position)} from {self.path}{at_step}",
-            f"  {config.num_layers} layer{'s' * (config.num_layers > 1)}, "
-            f"{config.hidden_size} wide, {config.num_heads} heads",
+            f"  {_size(config)}, {config.num_heads} heads",
             f"  {config.vocab_size:,} tokens, {reads}{trained}",
         ]
         if self.generator is not None:
-            config = self.generator.config
-            lines.append(
-                f"  detects replaced tokens; a generator, {config.num_layers} layers, "
-                f"{config.hidden_size} wide, predicts masked ones"
-            )
+            size = _size(self.generator.config)
+            lines.append(f"  detects replaced tokens; a generator, {size}, predicts masked ones")
         for head in self.classification_heads:
             classes = self._head_metadata(head).classes
             lines.append(f"  predicts {head}: {', '.join(classes) or 'a score'}")
@@ -240,6 +236,10 @@ class TrainedModel:
         classes = tuple(map(str, range(outputs))) if outputs > 1 else ()
         length = int(min(HeadMetadata.length, longest_input(self.config)))
         return HeadMetadata(classes, length=length)
+
+
+def _size(config: ModelConfig) -> str:
+    return f"{config.num_layers} layer{'s' * (config.num_layers > 1)}, {config.hidden_size} wide"
 
 
 def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:

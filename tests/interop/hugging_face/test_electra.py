@@ -14,7 +14,14 @@ from flax import nnx
 from tests.interop.hugging_face import public_encoders as public
 from tests.model.helpers import random_tokens, small_config, spread_model
 from tupe_jax import cli
-from tupe_jax.config.schema import Config, ObjectiveConfig, discriminator_config, generator_config
+from tupe_jax.config.schema import (
+    Config,
+    ModelConfig,
+    ObjectiveConfig,
+    PositionConfig,
+    discriminator_config,
+    generator_config,
+)
 from tupe_jax.inference.loading import load, load_hugging_face
 from tupe_jax.inference.model_card import save_model
 from tupe_jax.inference.trained_model import TrainedModel
@@ -24,12 +31,11 @@ from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.electra import Electra, own_paths
 from tupe_jax.model.params import arrays_of, path_names
 from tupe_jax.objectives.base import total_loss
-from tupe_jax.objectives.masked_lm import masked_logits, term_of_logits
+from tupe_jax.objectives.masked_lm import masked_logits
 from tupe_jax.objectives.masking import MaskedBatch
 from tupe_jax.objectives.replaced_token import (
     ReplacedTokenObjective,
     Replacement,
-    detection_term,
 )
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
@@ -87,34 +93,25 @@ def inputs():
 def test_both_losses_and_every_gradient():
     module, (given, segments) = our_pair(), inputs()
     graph, params = nnx.split(module)
-    objective = ReplacedTokenObjective(Config())
-    is_token = np.asarray(given.tokens_BxS) != public.PAD
-    weights = {"generator": 6.0, "discriminator": float(is_token.sum())}
+    # The padding id is all that the losses read of a config.
+    objective = ReplacedTokenObjective(Config(ModelConfig(pad_id=public.PAD)))
+    weights = objective.weights(given)
 
     @jax.jit
     def ours(params):
         def loss(params):
-            module = nnx.merge(graph, params)
-            logits_BxMxV = masked_logits(module.generator, given.masked, None)
-            replaced_BxS = objective.replace_tokens(logits_BxMxV, given)
-            terms = {
-                "generator": term_of_logits(logits_BxMxV, given.masked),
-                "discriminator": detection_term(
-                    module.discriminator.replaced_BxS(replaced_BxS),
-                    replaced_BxS != given.tokens_BxS,
-                    jnp.asarray(is_token),
-                ),
-            }
-            return total_loss(objective, terms, weights), (terms, replaced_BxS)
+            terms = objective.terms(nnx.merge(graph, params), given, None)
+            return total_loss(objective, terms, weights), terms
 
         return jax.grad(loss, has_aux=True)(params)
 
-    gradient, (terms, replaced) = jax.device_get(ours(params))
-    generator_loss, discriminator_loss, theirs = their_step(given, segments, replaced)
-    np.testing.assert_allclose(terms["generator"].loss / 6, generator_loss, rtol=1e-5)
-    mean = terms["discriminator"].loss / is_token.sum()
-    np.testing.assert_allclose(mean, discriminator_loss, rtol=1e-5)
+    gradient, terms = jax.device_get(ours(params))
+    logits = nnx.jit(masked_logits)(module.generator, given.masked, None)
+    replaced = np.asarray(objective.replace_tokens(logits, given))
     assert 0 < (replaced != np.asarray(given.tokens_BxS)).sum() <= 6
+    their_losses, theirs = their_step(given, segments, replaced)
+    for part, loss in their_losses.items():
+        np.testing.assert_allclose(terms[part].loss / weights[part], loss, rtol=1e-5)
 
     named = {path_names(path): np.asarray(g[...]) for path, g in nnx.to_flat_state(gradient)}
     compared = set()
@@ -124,9 +121,9 @@ def test_both_losses_and_every_gradient():
         ours_by_name = state_from_params(of_part, [m for m in mappings if m.path in of_part])
         for name, g in ours_by_name.items():
             other = theirs[part][name]
-            np.testing.assert_allclose(
-                g, other, rtol=0, atol=1e-5 * abs(other).max() + 1e-9, err_msg=f"{part} {name}"
-            )
+            # Softmax ignores the biases of keys: their gradients are 0 up to rounding.
+            tolerance = 1e-7 if name.endswith("key.bias") else 1e-5 * abs(other).max()
+            np.testing.assert_allclose(g, other, rtol=0, atol=tolerance, err_msg=f"{part} {name}")
             compared.add((part, name))
     everything = {(part, name) for part, of_part in theirs.items() for name in of_part}
     shared = {(part, name) for part, name in everything - compared}
@@ -162,7 +159,7 @@ def their_step(given, segments, replaced):
         }
         for part, model in (("generator", generator), ("discriminator", discriminator))
     }
-    return float(first), float(second), gradients
+    return {"generator": first.item(), "discriminator": second.item()}, gradients
 
 
 @pytest.mark.slow
@@ -187,7 +184,8 @@ def trained_here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("electra")
     letters = "abcdefghijklmnopqrstuvwxyz"
     content = train_sentencepiece([" ".join(letters), "a cat and a dog and a boat"] * 20, 70)
-    config = small_config("bert_a", vocab_size=70, num_layers=1)
+    position = PositionConfig("added", "none", untie_cls=False, max_length=20)
+    config = small_config(position=position, vocab_size=70, num_layers=1)
     objective = ObjectiveConfig(name="replaced_token", generator_size=0.5)
     small = generator_config(config, objective)
     discriminator = spread_model(discriminator_config(config))
@@ -220,7 +218,7 @@ def test_a_model_folder_keeps_both_networks(trained_here):
     of_generator = [name for name in arrays if name.startswith("generator.")]
     assert "generator.encoder.word_embedding" not in of_generator
     assert len(of_generator) == len(back.generator.params) - 4
-    assert "a generator, 1 layers" in repr(back) or "a generator" in repr(back)
+    assert "a generator, 1 layer, 8 wide" in repr(back)
 
 
 def test_a_pair_of_folders_is_imported_bit_for_bit(trained_here, tmp_path):
