@@ -107,9 +107,9 @@ def _filled(run: Run) -> Iterator[str]:
     if run.exported.language_model is None:
         return
     model = _on_one_device(run.exported.language_model)
-    if model.config != run.exported.model.config:
-        yield "masks filled by the generator:"
     examples = list(_examples(run.dataset.tokenizer, run.dataset.validation["tokens"]))
+    if examples and run.exported.generator is not None:
+        yield "masks filled by the generator:"
     sentences = [sentence for sentence, _ in examples]
     for (sentence, word), filled in zip(
         examples, fill_masks(model, run.dataset.tokenizer, sentences, top_k=3), strict=True
