@@ -6,7 +6,7 @@
 
 paper   1 M steps of 256 x 512 tokens; not in a paper.
 modern  60 k steps of 2048 x 512 tokens, half as many tokens. Not tuned and not run.
-tiny    600 steps on the built-in corpus, a few minutes on two CPU cores.
+tiny    2400 steps of 16 x 64 tokens of the built-in corpus, a few minutes on two CPU cores.
 """
 
 from ml_collections import ConfigDict

@@ -6,7 +6,7 @@
 
 paper   400 k steps of 2048 x 512 tokens; not in a paper.
 modern  60 k steps of 2048 x 512 tokens. Not tuned and not run.
-tiny    600 steps on the built-in corpus with 4 layers, 192 wide.
+tiny    2400 steps of 16 x 64 tokens of the built-in corpus with 4 layers, 192 wide.
 """
 
 from ml_collections import ConfigDict
