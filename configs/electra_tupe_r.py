@@ -8,6 +8,8 @@ paper   1 M steps of 256 x 512 tokens; about 1.2 h on a v5e-256 (estimated from 
         peak, without collectives; not measured). From the TUPE paper: GLUE average 86.07.
 modern  60 k steps of 2048 x 512 tokens, half as many tokens. Not tuned and not run.
 tiny    2400 steps of 16 x 64 tokens of the built-in corpus, a few minutes on two CPU cores.
+        Expected: the discriminator's area under the ROC curve is 0.89 (guessing: 0.5), its accuracy
+        93 % (answering "original" for all tokens: 88 %).
 """
 
 from ml_collections import ConfigDict
