@@ -40,6 +40,7 @@ def get_config() -> ConfigDict:
     config.model.cls_last = False
     config.model.share_layers = False
     config.model.masked_word_head = True
+    config.model.replaced_token_head = False
     config.model.pooler = False
 
     # The positional encoding, here BERT's. Each config sets its own.
@@ -75,6 +76,11 @@ def get_config() -> ConfigDict:
     config.objective.mean_span = 3.0  # used by mask_unit = "span" only
     config.objective.replace_by_mask = 0.8  # of the chosen tokens; BERT's shares
     config.objective.replace_by_random = 0.1  # the remaining 0.1 stay unchanged
+    # Used by name = "replaced_token" (ELECTRA) only.
+    config.objective.generator_size = 0.25  # of the discriminator's hidden size, MLP and heads
+    config.objective.generator_layers = 0  # 0: as many as the discriminator
+    config.objective.generator_position = ""  # the name of an encoding; empty: the discriminator's
+    config.objective.discriminator_weight = 50.0  # of its loss; the generator's has 1
 
     # Durations are steps ("500"), shares of the run ("6%"), "2 epochs" or "5000 examples".
     config.optimizer = ConfigDict()

@@ -73,7 +73,7 @@ TASKS = ["classifier.weight", "classifier.out_proj.bias", "qa_outputs.weight", "
 PUBLISHED = {
     "bert": (BUFFERS, ["cls.seq_relationship.weight"]),
     "roberta": (BUFFERS, []),
-    "electra": (BUFFERS, ["discriminator_predictions.dense_prediction.weight"]),
+    "electra": (BUFFERS, []),
     "albert": (BUFFERS, ["sop_classifier.classifier.weight"]),
     "mpnet": (BUFFERS, []),
     "deberta": ([*BUFFERS, IDLE], ["lm_predictions.lm_head.bias", "pooler.dense.weight"]),

@@ -105,7 +105,8 @@ def command_names():
 ENCODINGS = tuple(
     name
     for name in shipped_configs()
-    if name not in ("finetune", "glue", "quickstart", "tupe_large") and "/" not in name
+    if name not in ("finetune", "glue", "quickstart", "tupe_large")
+    and not name.startswith(("electra_", "ablations/", "recipes/"))
 )
 
 

@@ -23,7 +23,7 @@ from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.finetune.config import FinetuneConfig, GlueConfig
 from tupe_jax.finetune.run import finetuned_model_config
-from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
 
@@ -49,7 +49,7 @@ def forms(name):
 @pytest.mark.parametrize("spec", [spec for name in PRETRAINING for spec in forms(name)])
 def test_every_form_makes_a_model(spec):
     config = from_config_dict(load_config(spec))
-    nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0)))
+    nnx.eval_shape(lambda: make_objective(config).build(nnx.Rngs(0)))
     assert config.data.length <= config.model.position.max_length
 
 

@@ -17,7 +17,7 @@ from tupe_jax.utils.errors import UserError
 def test_every_encoding_survives_bit_for_bit(variant, tmp_path):
     model = spread_model(small_config(variant), heads={"cola": 2})
     save_folder(model, tmp_path / "m")
-    config, theirs, _ = read_folder(tmp_path / "m")
+    config, theirs, _, _ = read_folder(tmp_path / "m")
     assert config == model.config
     ours = arrays_of(model)
     assert ours.keys() == theirs.keys()
@@ -81,9 +81,9 @@ def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_half_precision_is_read_as_float32_of_the_same_values(saved, dtype):
-    _, before, _ = read_folder(saved)
+    _, before, _, _ = read_folder(saved)
     change_weights(saved, lambda a: a.update({k: v.astype(dtype) for k, v in a.items()}))
-    _, after, _ = read_folder(saved)
+    _, after, _, _ = read_folder(saved)
     assert {array.dtype for array in after.values()} == {np.dtype(np.float32)}
     for path, array in before.items():
         np.testing.assert_array_equal(after[path], array.astype(dtype).astype(np.float32))

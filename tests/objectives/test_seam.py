@@ -28,11 +28,12 @@ from tupe_jax.distributed.sharding_rules import MESH_AXES
 from tupe_jax.inference.loading import load
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives import registry
-from tupe_jax.objectives.base import Term, metrics, total_loss
+from tupe_jax.objectives.base import Exported, Term, metrics, total_loss
 from tupe_jax.objectives.masked_lm import MaskedLMObjective, masked_lm_term
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training import loop
 from tupe_jax.training.dataset import Dataset
+from tupe_jax.training.monitoring.position_bias import PREFIX
 from tupe_jax.training.summary import summarise
 from tupe_jax.utils.errors import UserError
 
@@ -101,13 +102,13 @@ class PairObjective:
         }
 
     def to_export(self, module):
-        return module.discriminator
+        return Exported(module.discriminator)
+
+    def networks(self):
+        return [self.config.model] * 2
 
     def training_flops_per_token(self):
         return 2 * self.masked_lm.training_flops_per_token()
-
-    def recomputed_flops_per_token(self, *, by_kernel):
-        return 2 * self.masked_lm.recomputed_flops_per_token(by_kernel=by_kernel)
 
     def baseline(self, counts_V, inputs):
         marked = np.concatenate([some["is_marked"] for some in inputs])
@@ -230,18 +231,18 @@ def test_its_checkpoint_names_it_and_loads_as_what_it_exports(finished):
     metadata, _, _ = load_for_use(workdir)
     assert metadata.config["objective"]["name"] == "pair"
     loaded = load(workdir)
-    assert loaded.config == run.model.config
+    assert loaded.config == run.exported.model.config
     assert not loaded.config.masked_word_head
     assert loaded.classification_heads == {MARKED: 2}
     np.testing.assert_array_equal(
-        loaded.module.encoder.word_embedding[...], run.model.encoder.word_embedding[...]
+        loaded.module.encoder.word_embedding[...], run.exported.model.encoder.word_embedding[...]
     )
 
 
 def test_a_checkpoint_without_the_arrays_of_its_objective_is_refused(corpus):
     config = runs.config_of(arguments_of(corpus))
     with pytest.raises(UserError, match=r"objective\.name=pair"):
-        registry.exported_model(config, {})
+        registry.exported_models(config, {})
 
 
 def test_data_without_its_feature_is_refused(corpus, tmp_path):

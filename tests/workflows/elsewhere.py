@@ -54,11 +54,7 @@ RUN_BY = {
         "tupe pretrain --config=tupe_r --config.data.prepared=gs://my-bucket/rows "
         "--workdir=gs://my-bucket/tupe_r",
     ],
-<<<<<<< HEAD
     "tests/training/test_many_processes.py::test_losses_continue_as_if_never_interrupted": [
-=======
-    "tests/training/test_many_processes.py::test_losses_go_on_as_if_nothing_had_happened": [
->>>>>>> storage
         "tupe pretrain --workdir=/shared/run --coordinator=host0:8476 --processes=4 --process=0",
     ],
     "tests/launch/test_tpu_vm.py::"

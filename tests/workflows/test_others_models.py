@@ -53,6 +53,27 @@ STEPS = [
         says="(32,)",
     ),
     Step(
+        "tupe pretrain --config=electra_tupe_r:tiny --workdir=runs/electra",
+        small=SMALL_RUN,
+        leaves="runs/electra/checkpoints/4",
+        says="discriminator auc",
+    ),
+    Step('tupe fill-mask runs/electra "The old doctors [MASK] tired."', says="%"),
+    Step(
+        "`electra_bert_a` (ELECTRA)",
+        run="tupe pretrain --config=electra_bert_a:tiny --workdir=runs/electra_bert_a",
+        small=SMALL_RUN,
+        leaves="runs/electra_bert_a/checkpoints/4",
+    ),
+    Step(
+        "tupe export runs/electra_bert_a electra --format=hf",
+        leaves="electra/generator/model.safetensors",
+    ),
+    Step(
+        "tupe import-hf electra electra_back --generator=electra/generator",
+        leaves="electra_back/model.safetensors",
+    ),
+    Step(
         "tupe import-fairseq checkpoint.pt out/",
         instead={"out/": "tupe/"},
         leaves="tupe/model.safetensors",

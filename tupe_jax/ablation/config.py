@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from tupe_jax.config.loading import STUDY, from_config_dict, require_kind, to_config_dict
-from tupe_jax.config.schema import ENCODING, POSITION_VARIANTS, Config
+from tupe_jax.config.schema import POSITION_VARIANTS, Config, with_encoding
 from tupe_jax.config.validation import check_fields, from_mapping, one_of
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.results import trials_of
@@ -207,12 +207,12 @@ class AblationConfig:
 def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate: float) -> Config:
     """The pre-training config of one run."""
     shared = study.pretrain
-    named = POSITION_VARIANTS[variant.encoding]
-    position = replace(shared.model.position, **{name: getattr(named, name) for name in ENCODING})
     config = replace(
         shared,
         seed=seed,
-        model=replace(shared.model, position=position),
+        model=replace(
+            shared.model, position=with_encoding(shared.model.position, variant.encoding)
+        ),
         optimizer=replace(shared.optimizer, peak_learning_rate=learning_rate),
     )
     return _with_settings(config, variant) if variant.settings else config

@@ -21,6 +21,7 @@ from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.model.attention_backend import Choice, attention_choice
+from tupe_jax.model.flops import recomputed_flops_per_token
 from tupe_jax.objectives.base import Objective
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.train_state import plan_state
@@ -110,8 +111,10 @@ class CompileResult:
 
     def estimate(self, peak_share: float) -> Estimate:
         """The time that a step would take."""
-        again = self.objective.recomputed_flops_per_token(
-            by_kernel=self.attention.implementation == "pallas"
+        by_kernel = self.attention.implementation == "pallas"
+        again = sum(
+            recomputed_flops_per_token(network, self.config.data.length, by_kernel=by_kernel)
+            for network in self.objective.networks()
         )
         return estimate(
             self.target.chip,

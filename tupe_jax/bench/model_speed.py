@@ -83,7 +83,7 @@ def forward_pass(config: Config) -> Work:
     objective, graph, params = make_objective(config), plan.graph, plan.create().params
 
     def encode(params: Any, tokens_BxS: jax.Array) -> jax.Array:
-        return objective.to_export(nnx.merge(graph, params)).encode(tokens_BxS)
+        return objective.to_export(nnx.merge(graph, params)).model.encode(tokens_BxS)
 
     tokens_BxS = jax.device_put(random_tokens(config), batch_sharding(mesh))
     return _repeated(encode, mesh, params, tokens_BxS)
@@ -93,7 +93,8 @@ def attention_alone(config: Config) -> Work:
     """The self-attention of one layer with its projections, forward and backward, with dropout."""
     mesh = make_mesh(config.mesh)
     plan = plan_state(config, mesh)
-    model = make_objective(config).to_export(nnx.merge(plan.graph, plan.create().params))
+    trained = nnx.merge(plan.graph, plan.create().params)
+    model = make_objective(config).to_export(trained).model
     layers_graph, stacked = nnx.split(model.encoder.layers)
     first = nnx.merge(layers_graph, jax.tree.map(lambda x: x[0], stacked))
     graph, weights = nnx.split(first.attention)

@@ -21,8 +21,9 @@ A model without a vocabulary keeps its token ids. It must pad with token 1, as t
 do.
 
 --format=hf writes BERT-A, and no other encoding, for BertForMaskedLM and BertModel of Hugging
-Face's transformers. An imported tokenizer is written in their format. A SentencePiece vocabulary is
-copied; only tupe_jax.load reads it.
+Face's transformers. ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and
+its generator for ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is
+written in their format. A SentencePiece vocabulary is copied; only tupe_jax.load reads it.
 
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A
@@ -61,9 +62,10 @@ def run(arguments: argparse.Namespace) -> None:
         card = model_card(model, arguments.out.name, arguments.format)
         tokenizer = model.optional_tokenizer
         content = None if tokenizer is None else tokenizer.content
+        generator = None if model.generator is None else model.generator.module
         with new_folder(arguments.out) as unfinished:
             if arguments.format == "hf":
-                write_files(model.module, content, unfinished)
+                write_files(model.module, content, unfinished, generator)
             else:
                 steps = model.metadata.step or 0
                 write_checkpoint(unfinished, model.module, tokenizer, num_updates=steps)

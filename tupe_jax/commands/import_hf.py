@@ -1,6 +1,7 @@
 """Convert a public encoder in Hugging Face's layout to a model folder.
 
   tupe import-hf bert-base-uncased/ bert/
+  tupe import-hf electra-base-discriminator/ electra/ --generator=electra-base-generator/
 
 The folder has config.json, the weights (model.safetensors, or pytorch_model.bin, which needs
 PyTorch) and the tokenizer's files; nothing is downloaded. Model types: bert (also StructBERT and
@@ -9,6 +10,9 @@ version 2 is not supported) and xlnet.
 
 The result can be used, analysed and fine-tuned like a model that was trained here. So can the
 downloaded folder itself. Arrays that are left out, such as heads of other objectives, are listed.
+
+ELECTRA is a pair of folders. The discriminator is analysed and fine-tuned; --generator adds the
+model that fills masks. The two must have the same embeddings.
 """
 
 import argparse
@@ -19,6 +23,9 @@ from tupe_jax.utils.paths import storage_path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=storage_path, help="the downloaded model")
     parser.add_argument("out", type=storage_path, help="the folder to write; must not exist")
+    parser.add_argument(
+        "--generator", type=storage_path, help="the downloaded generator of ELECTRA"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -26,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.model_card import save_model
     from tupe_jax.interop.hugging_face.files import require_config
 
-    model, unused = load_hugging_face(arguments.folder)
+    model, unused = load_hugging_face(arguments.folder, arguments.generator)
     save_model(model, arguments.out)
     config, model_type = model.config, require_config(arguments.folder)["model_type"]
     print(

@@ -12,7 +12,6 @@ SIGTERM or Ctrl-C saves a checkpoint first and exits with code 75.
 To use several processes, on one host or several, start the same command in each with
 --coordinator=host:port (of process 0), --processes=N and --process=0 to N-1; on TPU pods, under
 SLURM and under Open MPI these flags are not needed. All processes must share the work directory,
-<<<<<<< HEAD
 a folder or gs://BUCKET/FOLDER. If one fails, dies or hangs, all end.
 
 Exit codes:
@@ -22,11 +21,6 @@ Exit codes:
        the work directory; start all processes again (also after 134, an abort by JAX)
   2    wrong arguments, settings or input
   1    failed: any other error
-=======
-a folder or gs://BUCKET/FOLDER. If one fails or dies, all end. Exit code 76: a process was lost or
-did not connect, the storage failed, or another run uses the work directory; start all processes
-again.
->>>>>>> storage
 """
 
 import argparse
@@ -79,15 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     config = from_config_dict(load_config(arguments.config, arguments.overrides))
     workdir = arguments.workdir or storage_path(f"runs/{_name(arguments.config)}")
-<<<<<<< HEAD
     flags = ProcessFlags(
         arguments.coordinator, arguments.processes, arguments.process, arguments.token
     )
     with StopSignal(config.watchdog.stop_seconds) as stop:
-=======
-    flags = ProcessFlags(arguments.coordinator, arguments.processes, arguments.process)
-    with StopSignal() as stop:
->>>>>>> storage
         try:
             process = find_process(flags, arguments.wait)
             processes = join(process, arguments.wait, config.watchdog.silence_seconds)
@@ -96,11 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         stop.abandon = processes.abandon
         with processes:
             try:
-<<<<<<< HEAD
                 start_jax(process, config.watchdog.jax_heartbeat_seconds)
-=======
-                start_jax(process)
->>>>>>> storage
                 with storage_errors():
                     return _run(config, workdir, stop, processes)
             except StopBeforeTraining:
@@ -115,14 +100,7 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     from tupe_jax.training.dataset import check_given_data, has_tokenizer
     from tupe_jax.utils.object_storage import check_reachable
 
-<<<<<<< HEAD
     processes.require_same("versions and settings", {**package_versions(), **settings(config)})
-=======
-    processes.require_same(
-        "versions and settings",
-        {"tupe_jax": __version__, "jax": jax.__version__, **settings(config)},
-    )
->>>>>>> storage
     check_reachable(workdir)
     begun = has_tokenizer(workdir) or (workdir / CHECKPOINTS).exists()
     processes.first("the given data", lambda: check_given_data(config, resumes=begun))
@@ -144,7 +122,7 @@ def _run_alone(
 
     def summary() -> None:
         from tupe_jax.checkpointing.manager import load_for_use
-        from tupe_jax.objectives.registry import exported_model
+        from tupe_jax.objectives.registry import exported_models
         from tupe_jax.training.summary import summarise
 
         if outcome.resumed_from == outcome.step:
@@ -154,7 +132,7 @@ def _run_alone(
         shown = outcome
         if processes.count > 1:  # no process holds all weights; the last checkpoint does
             _, _, params = load_for_use(workdir)
-            shown = replace(outcome, model=exported_model(config, params))
+            shown = replace(outcome, exported=exported_models(config, params))
         print(summarise(shown, workdir))
 
     processes.first("the summary", summary, 60 * config.watchdog.checkpoint_minutes)

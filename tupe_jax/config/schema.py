@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tupe_jax.config.validation import check_fields, from_mapping, one_of, require_positive
@@ -78,6 +78,8 @@ class ModelConfig:
     """`gelu_tanh` is Google's approximation of `gelu`."""
     masked_word_head: bool = True
     """Some public encoders lack it and cannot predict masked tokens."""
+    replaced_token_head: bool = False
+    """The model predicts which tokens of its input were replaced: ELECTRA's discriminator."""
     pooler: bool = False
     """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False
@@ -196,9 +198,32 @@ class ObjectiveConfig:
     replace_by_mask: float = 0.8
     replace_by_random: float = 0.1
     """The rest of the chosen tokens stay as they are."""
+    generator_size: float = 0.25
+    """`replaced_token` only, as the settings below: hidden size, MLP size and heads of the
+    generator, as a fraction of the discriminator's."""
+    generator_layers: int = 0
+    """0: as many as the discriminator has."""
+    generator_position: str = ""
+    """A positional encoding by name, such as "bert_a"; empty: that of the discriminator."""
+    discriminator_weight: float = 50.0
+    """Factor of the discriminator's loss; the generator's has factor 1."""
 
     def __post_init__(self) -> None:
         check_fields(self, "objective")
+        if not 0 < self.generator_size <= 1:
+            raise UserError(
+                f"objective.generator_size={self.generator_size} must be above 0 and at most 1"
+            )
+        if self.generator_layers < 0:
+            raise UserError(
+                f"objective.generator_layers={self.generator_layers} must be at least 0"
+            )
+        if self.generator_position:
+            one_of(self.generator_position, POSITION_VARIANTS, "objective.generator_position")
+        if not 0 < self.discriminator_weight < math.inf:
+            raise UserError(
+                f"objective.discriminator_weight={self.discriminator_weight} must be above 0"
+            )
         if not 0 < self.mask_rate < 1:
             raise UserError(f"objective.mask_rate={self.mask_rate} must be between 0 and 1")
         if self.mask_rule == "released" and self.mask_unit != "token":
@@ -391,6 +416,13 @@ class Config:
             raise UserError(
                 "model.cls_last=True is for imported models; in pre-training [CLS] comes first"
             )
+        if self.model.replaced_token_head:
+            raise UserError(
+                "model.replaced_token_head=True is for imported models; "
+                "set --config.objective.name=replaced_token, which adds this head"
+            )
+        if self.objective.name == "replaced_token":
+            generator_config(self.model, self.objective)
 
 
 MODEL_SIZES: Mapping[str, Mapping[str, int]] = {
@@ -434,6 +466,43 @@ ENCODING = (
     "options",
 )
 """The settings of a `PositionConfig` that define an encoding; the others are sizes."""
+
+
+def with_encoding(position: PositionConfig, name: str) -> PositionConfig:
+    """A named encoding with the sizes of `position`."""
+    named = POSITION_VARIANTS[name]
+    return replace(position, **{part: getattr(named, part) for part in ENCODING})
+
+
+def discriminator_config(model: ModelConfig) -> ModelConfig:
+    """ELECTRA's discriminator: `model`, whose only head detects replaced tokens."""
+    return replace(model, masked_word_head=False, replaced_token_head=True)
+
+
+def generator_config(model: ModelConfig, objective: ObjectiveConfig) -> ModelConfig:
+    """ELECTRA's generator: smaller than `model`, with embeddings of the same size."""
+    size = objective.generator_size
+    hidden, mlp, heads = (
+        round(size * full) for full in (model.hidden_size, model.mlp_size, model.num_heads)
+    )
+    if min(hidden, mlp, heads) < 1 or hidden % heads:
+        raise UserError(
+            f"objective.generator_size={size:g} gives the generator hidden size {hidden}, MLP size "
+            f"{mlp} and {heads} heads; the hidden size must be a multiple of at least one head"
+        )
+    position = model.position
+    if objective.generator_position:
+        position = with_encoding(position, objective.generator_position)
+    return replace(
+        model,
+        hidden_size=hidden,
+        mlp_size=mlp,
+        num_heads=heads,
+        num_layers=objective.generator_layers or model.num_layers,
+        embedding_size=0 if model.word_size == hidden else model.word_size,
+        masked_word_head=True,
+        position=position,
+    )
 
 
 def position_name(position: PositionConfig) -> str:

@@ -9,9 +9,9 @@ from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop import model_folder
 from tupe_jax.interop.checkpoint_file import CHECKPOINT
 from tupe_jax.interop.hugging_face import files, importing
-from tupe_jax.interop.model_folder import ModelMetadata
+from tupe_jax.interop.model_folder import Generator, ModelMetadata
 from tupe_jax.model.params import arrays_of
-from tupe_jax.objectives.registry import exported_model
+from tupe_jax.objectives.registry import exported_models
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -62,12 +62,23 @@ def load(
     return _load_checkpoint(path, found)
 
 
-def load_hugging_face(folder: Path) -> tuple[TrainedModel, list[str]]:
-    """The model in a folder of Hugging Face's layout, and the names of the arrays it leaves out."""
+def load_hugging_face(
+    folder: Path, generator_folder: Path | None = None
+) -> tuple[TrainedModel, list[str]]:
+    """The model in a folder of Hugging Face's layout, and the names of the arrays it leaves out.
+
+    A discriminator of ELECTRA may come with its generator, which has a folder of its own.
+    """
     config, params, tokenizer, unused = importing.read_folder(folder)
     model_type = files.require_config(folder)["model_type"]
     metadata = ModelMetadata(origin=f"{absolute(folder).name}, a model of type {model_type}")
-    return TrainedModel(folder, config, params, tokenizer, metadata), unused
+    generator: Generator | None = None
+    if generator_folder is not None:
+        generator_config, generator_params, _, others = importing.read_folder(generator_folder)
+        importing.check_pair(config, params, generator_config, generator_params)
+        generator = generator_config, generator_params
+        unused = [*unused, *(f"generator: {name}" for name in others)]
+    return TrainedModel(folder, config, params, tokenizer, metadata, generator), unused
 
 
 def load_tokenizer(file: Path) -> Tokenizer:
@@ -84,17 +95,19 @@ def _load_checkpoint(path: str | os.PathLike[str], found: Path) -> TrainedModel:
     about, tokenizer, params = load_for_use(found)
     if "model" not in about.config:
         raise UserError(f"{path} is an unfinished fine-tuning run; it has no model yet")
-    model = exported_model(from_mapping(Config, about.config, f"{path}: config"), params)
+    exported = exported_models(from_mapping(Config, about.config, f"{path}: config"), params)
+    generator = exported.generator
     return TrainedModel(
         path,
-        model.config,
-        arrays_of(model),
+        exported.model.config,
+        arrays_of(exported.model),
         SentencePieceTokenizer.parse(tokenizer, found),
         ModelMetadata(
             step=about.step,
             length=about.config["data"]["length"],
             run={"config": about.config, "valid_loss": about.valid_loss},
         ),
+        None if generator is None else (generator.config, arrays_of(generator)),
     )
 
 
@@ -107,8 +120,8 @@ def _load_folder(
     elif vocabulary is not None:
         file = _expand_home(vocabulary)
     tokenizer = None if file is None else load_tokenizer(file)
-    config, params, metadata = model_folder.read_folder(folder)
-    return TrainedModel(path, config, params, tokenizer, metadata)
+    config, params, metadata, generator = model_folder.read_folder(folder)
+    return TrainedModel(path, config, params, tokenizer, metadata, generator)
 
 
 def _find_model_folder(path: Path) -> Path | None:

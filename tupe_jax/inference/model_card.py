@@ -19,15 +19,14 @@ from tupe_jax.config.schema import Config, position_name
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.checkpoint_file import CHECKPOINT, DICTIONARY
+from tupe_jax.interop.hugging_face.exporting import GENERATOR_FOLDER, architecture
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, HeadMetadata, write_folder
 from tupe_jax.model.positions import longest_input
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.resume_checks import flattened
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path
-<<<<<<< HEAD
 from tupe_jax.utils.text import markdown_table
-=======
->>>>>>> storage
 
 FORMS = ("", ":modern", ":tiny")
 
@@ -45,6 +44,9 @@ def save_model(model: TrainedModel, out: Path, name: str | None = None) -> None:
         model.params,
         tokenizer=None if tokenizer is None else tokenizer.content,
         metadata=model.metadata,
+        generator=None
+        if model.generator is None
+        else (model.generator.config, model.generator.params),
         card=model_card(model, name or out.name),
     )
 
@@ -83,10 +85,14 @@ def _use(model: TrainedModel, name: str, format: Format) -> str:
             f"```bash\n{shlex.join(command)}\n```"
         )
     if format == "hf":
-        module = "BertForMaskedLM" if has_lm_head else "BertModel"
-        load = f"model = transformers.{module}.from_pretrained({name!r})"
+        load = f"model = transformers.{architecture(model.config)}.from_pretrained({name!r})"
+        if model.generator is not None:
+            module = architecture(model.generator.config, as_electra=True)
+            inside = f"{name}/{GENERATOR_FOLDER}"
+            load += f"\ngenerator = transformers.{module}.from_pretrained({inside!r})"
         return f"```python\nimport transformers\n\n{load}\n```"
-    call = 'fill_mask("a text with a [MASK] in it")' if has_lm_head else 'encode("a text")'
+    fills = has_lm_head or model.generator is not None
+    call = 'fill_mask("a text with a [MASK] in it")' if fills else 'encode("a text")'
     if tokenizer is None:
         call = "module  # without a vocabulary it reads no texts"
     for head in model.metadata.heads.values():
@@ -97,11 +103,19 @@ def _use(model: TrainedModel, name: str, format: Format) -> str:
 def _sizes(model: TrainedModel) -> dict[str, Any]:
     config, tokenizer = model.config, model.optional_tokenizer
     sha256 = "unknown" if tokenizer is None else f"sha256 {tokenizer.sha256}"
+    generator = {}
+    if model.generator is not None:
+        of = model.generator.config
+        generator = {
+            "generator": f"{of.num_layers} x {of.hidden_size}, {of.num_heads} heads, "
+            f"`{position_name(of.position)}`"
+        }
     return {
         "parameters": f"{sum(array.size for array in model.params.values()):,}",
         "layers x width, heads": f"{config.num_layers} x {config.hidden_size}, {config.num_heads}",
         "vocabulary": f"{config.vocab_size:,} tokens, {sha256}",
         "longest text, tokens": longest_input(config),
+        **generator,
     }
 
 
@@ -118,12 +132,20 @@ def _pretraining(model: TrainedModel) -> Iterator[str]:
             "steps": f"{step:,} of {config['train']['steps']:,}",
             "sequences x tokens in a step": f"{batch_size} x {length}",
             "tokens seen": f"{step * batch_size * length:,}",
-            "validation loss, nats per masked token": "unknown" if loss is None else f"{loss:.4f}",
+            _loss_label(config): "unknown" if loss is None else f"{loss:.4f}",
         }
     )
     command = pretraining_command(config)
     if command is not None:
         yield f"```bash\n{command}\n```"
+
+
+def _loss_label(saved: Mapping[str, Any]) -> str:
+    """With the unit, unless the config is one of another version."""
+    with contextlib.suppress(UserError):
+        config = from_mapping(Config, saved, "config")
+        return f"validation loss, {make_objective(config).loss_unit}"
+    return "validation loss"
 
 
 def _head(name: str, head: HeadMetadata) -> Iterator[str]:

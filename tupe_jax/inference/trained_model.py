@@ -1,5 +1,6 @@
 """A trained model: weights, config, tokenizer and metadata, and how to use them."""
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from tupe_jax.inference.batching import encode_sentences
 from tupe_jax.inference.classify import Answer, Texts, as_answers, head_outputs
 from tupe_jax.inference.embeddings import POOLINGS, Pooling, sentence_vectors
 from tupe_jax.inference.fill_mask import Filled, fill_masks, pseudo_log_likelihoods
-from tupe_jax.interop.model_folder import NO_METADATA, HeadMetadata, ModelMetadata
+from tupe_jax.interop.model_folder import NO_METADATA, Generator, HeadMetadata, ModelMetadata
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.params import ParamArrays, arrays_of, classification_heads_in, model_from
@@ -23,6 +24,8 @@ from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path, absolute
+
+logger = logging.getLogger(__name__)
 
 ManyTexts = list[str] | tuple[str, ...] | Iterator[str] | NDArray[np.str_]
 """Not Iterable: a single text is one, too, and gives a single result."""
@@ -43,6 +46,7 @@ class TrainedModel:
         params: ParamArrays,
         tokenizer: Tokenizer | None = None,
         metadata: ModelMetadata = NO_METADATA,
+        generator: Generator | None = None,
     ) -> None:
         if tokenizer is not None:
             check_tokenizer(config, tokenizer)
@@ -51,6 +55,8 @@ class TrainedModel:
         self.metadata = metadata
         self.optional_tokenizer = tokenizer
         self.classification_heads = classification_heads_in(params)
+        self.generator = None if generator is None else TrainedModel(path, *generator, tokenizer)
+        """ELECTRA's generator, a model of its own. It predicts masked tokens."""
         # In host memory until `module` is first used, then in the module.
         self._weights: ParamArrays | MaskedLM = params
 
@@ -111,10 +117,12 @@ class TrainedModel:
         trained = "" if length is None else f" (pre-trained on sequences of {length})"
         lines = [
             f"{position_name(config.position)} from {self.path}{at_step}",
-            f"  {config.num_layers} layer{'s' * (config.num_layers > 1)}, "
-            f"{config.hidden_size} wide, {config.num_heads} heads",
+            f"  {_size(config)}, {config.num_heads} heads",
             f"  {config.vocab_size:,} tokens, {reads}{trained}",
         ]
+        if self.generator is not None:
+            size = _size(self.generator.config)
+            lines.append(f"  detects replaced tokens; a generator, {size}, predicts masked ones")
         for head in self.classification_heads:
             classes = self._head_metadata(head).classes
             lines.append(f"  predicts {head}: {', '.join(classes) or 'a score'}")
@@ -125,8 +133,9 @@ class TrainedModel:
     @overload
     def fill_mask(self, texts: ManyTexts, top_k: int = 5) -> list[Filled]: ...
     def fill_mask(self, texts: str | ManyTexts, top_k: int = 5) -> Filled | list[Filled]:
-        """The `top_k` most likely tokens for each [MASK] of a text."""
-        filled = fill_masks(self.module, self.tokenizer, _listed(texts), top_k)
+        """The `top_k` most likely tokens for each [MASK] of a text (ELECTRA's generator's)."""
+        model = self._language_model()
+        filled = fill_masks(model.module, self.tokenizer, _listed(texts), top_k)
         return filled[0] if isinstance(texts, str) else filled
 
     def encode(self, texts: str | ManyTexts, pooling: Pooling = "mean") -> NDArray[np.float32]:
@@ -147,10 +156,11 @@ class TrainedModel:
         """The pseudo-log-likelihood of a text in nats: higher is more likely.
 
         Each token is masked in turn, so the work grows with the number of tokens. The score is a
-        sum: compare texts of about the same length.
+        sum: compare texts of about the same length. For ELECTRA, it is the generator's score.
         """
-        sequences = encode_sentences(self.tokenizer, _listed(texts), self.config)
-        scores_N = pseudo_log_likelihoods(self.module, sequences, self.tokenizer.special.mask_id)
+        model = self._language_model()
+        sequences = encode_sentences(self.tokenizer, _listed(texts), model.config)
+        scores_N = pseudo_log_likelihoods(model.module, sequences, self.tokenizer.special.mask_id)
         return float(scores_N[0]) if isinstance(texts, str) else scores_N
 
     def position_bias(self, length: int | None = None) -> NDArray[np.float32]:
@@ -197,6 +207,19 @@ class TrainedModel:
         scores_N = outputs_NxC[:, 0] * np.float32(metadata.score_scale)
         return float(scores_N[0]) if single else scores_N
 
+    def _language_model(self) -> "TrainedModel":
+        """The model that predicts masked tokens: itself, or its generator."""
+        if self.config.masked_word_head:
+            return self
+        if self.generator is None:
+            detects = " ELECTRA's discriminator;" if self.config.replaced_token_head else ""
+            raise UserError(
+                f"{self.path}:{detects} model.masked_word_head=False, and there is no generator "
+                "that would predict masked tokens; load a model with one of them"
+            )
+        logger.info("%s: masked tokens are predicted by its generator", self.path)
+        return self.generator
+
     def _choose_head(self, requested: str | None) -> str:
         heads = self.classification_heads
         if not heads:
@@ -213,6 +236,10 @@ class TrainedModel:
         classes = tuple(map(str, range(outputs))) if outputs > 1 else ()
         length = int(min(HeadMetadata.length, longest_input(self.config)))
         return HeadMetadata(classes, length=length)
+
+
+def _size(config: ModelConfig) -> str:
+    return f"{config.num_layers} layer{'s' * (config.num_layers > 1)}, {config.hidden_size} wide"
 
 
 def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:

@@ -257,6 +257,8 @@ def _check_has_released_form(config: ModelConfig) -> None:
         "segment_attention",
         "share_layers",
         "activation",
+        "masked_word_head",
+        "replaced_token_head",
         "pooler",
     ):
         if getattr(config, name) != getattr(default, name):

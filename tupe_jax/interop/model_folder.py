@@ -1,7 +1,8 @@
 """The exported format: a folder with weights, config and tokenizer.
 
 model.safetensors   the parameters, by dotted path
-config.json         the model config, the classification heads and the metadata
+config.json         the model config, the classification heads and the metadata; of ELECTRA also
+                    the config of the generator, whose arrays begin with "generator."
 vocabulary.model    the SentencePiece tokenizer; or vocabulary.json, that of an imported model
 README.md           the model card
 """
@@ -24,7 +25,9 @@ import safetensors.numpy
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.config.validation import from_mapping
+from tupe_jax.model.electra import own_paths
 from tupe_jax.model.params import Array, ParamArrays, classification_heads_in, param_shapes
+from tupe_jax.model.params import Path as ParamPath
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import local_file
 from tupe_jax.utils.object_storage import check_reachable, upload
@@ -32,6 +35,7 @@ from tupe_jax.utils.paths import Path, is_object, storage_path
 
 FORMAT = 1
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+GENERATOR = "generator"
 SENTENCEPIECE_TOKENIZER, IMPORTED_TOKENIZER = "vocabulary.model", "vocabulary.json"
 
 
@@ -68,6 +72,9 @@ class ModelMetadata:
 
 NO_METADATA = ModelMetadata()
 
+Generator = tuple[ModelConfig, ParamArrays]
+"""ELECTRA's generator; a folder has the arrays that it shares with the discriminator once."""
+
 
 def write_folder(
     folder: str | os.PathLike[str],
@@ -76,6 +83,7 @@ def write_folder(
     *,
     tokenizer: bytes | None = None,
     metadata: ModelMetadata = NO_METADATA,
+    generator: Generator | None = None,
     card: str | None = None,
 ) -> None:
     """Write a model to a folder that must not exist yet, all of it or nothing.
@@ -88,8 +96,13 @@ def write_folder(
         "classification_heads": classification_heads_in(params),
         "facts": dataclasses.asdict(metadata),
     }
+    arrays = {".".join(path): array for path, array in params.items()}
+    if generator is not None:
+        generator_config, generator_params = generator
+        settings[GENERATOR] = dataclasses.asdict(generator_config)
+        names = _generator_names(generator_config, config)
+        arrays |= {name: generator_params[path] for path, name in names.items()}
     with new_folder(folder) as unfinished:
-        arrays = {".".join(path): array for path, array in params.items()}
         safetensors.numpy.save_file(arrays, unfinished / WEIGHTS)
         (unfinished / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
@@ -98,7 +111,9 @@ def write_folder(
             (unfinished / CARD).write_text(card, encoding="utf-8")
 
 
-def read_folder(folder: str | os.PathLike[str]) -> tuple[ModelConfig, ParamArrays, ModelMetadata]:
+def read_folder(
+    folder: str | os.PathLike[str],
+) -> tuple[ModelConfig, ParamArrays, ModelMetadata, Generator | None]:
     """Read what `write_folder` wrote, bit for bit; the parameters are float32.
 
     Arrays that were converted to float16 or bfloat16 afterwards are converted back.
@@ -111,13 +126,33 @@ def read_folder(folder: str | os.PathLike[str]) -> tuple[ModelConfig, ParamArray
     except safetensors.SafetensorError as error:
         raise UserError(f"{weights_file} is damaged: {error}") from error
     config = from_mapping(ModelConfig, settings["model"], f"{config_file}: model")
-    paths = {
-        ".".join(path): (path, shape)
-        for path, shape in param_shapes(config, settings["classification_heads"]).items()
-    }
-    _check_shapes(weights_file, arrays, {name: shape for name, (_, shape) in paths.items()})
-    params = {path: _as_float32(weights_file, name, arrays) for name, (path, _) in paths.items()}
-    return config, params, _metadata(config_file, settings.get("facts", {}))
+    shapes = param_shapes(config, settings["classification_heads"])
+    names = {path: ".".join(path) for path in shapes}
+    expected = {names[path]: shape for path, shape in shapes.items()}
+    generator: ModelConfig | None = None
+    if GENERATOR in settings:
+        generator = from_mapping(ModelConfig, settings[GENERATOR], f"{config_file}: {GENERATOR}")
+        generator_shapes = param_shapes(generator, {})
+        generator_names = _generator_names(generator, config)
+        expected |= {generator_names[path]: shape for path, shape in generator_shapes.items()}
+    _check_shapes(weights_file, arrays, expected)
+
+    def read(names: Mapping[ParamPath, str]) -> ParamArrays:
+        return {path: _as_float32(weights_file, name, arrays) for path, name in names.items()}
+
+    return (
+        config,
+        read(names),
+        _metadata(config_file, settings.get("facts", {})),
+        None if generator is None else (generator, read(generator_names)),
+    )
+
+
+def _generator_names(generator: ModelConfig, discriminator: ModelConfig) -> dict[ParamPath, str]:
+    """The names of the generator's arrays; those that it shares are the discriminator's."""
+    own = own_paths(generator, discriminator)
+    paths = param_shapes(generator, {})
+    return {path: ".".join((GENERATOR, *path) if path in own else path) for path in paths}
 
 
 def find_tokenizer(folder: Path) -> Path | None:
@@ -144,10 +179,11 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         raise UserError(f"{target} exists already; choose another folder or remove it")
     if is_object(target):
         with tempfile.TemporaryDirectory() as temporary:
-            yield pathlib.Path(temporary)
-            files = sorted(pathlib.Path(temporary).iterdir(), key=lambda file: file.name == CONFIG)
-            for file in files:
-                upload(file, target / file.name)
+            written = pathlib.Path(temporary)
+            yield written
+            files = [file for file in written.rglob("*") if file.is_file()]
+            for file in sorted(files, key=lambda file: file == written / CONFIG):
+                upload(file, target / file.relative_to(written))
         return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -24,15 +24,16 @@ from tupe_jax.model.positions import LayerPositions, SharedPositions
 def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:
     """Forward FLOPs per token of a pass over `rows` sequences of `length` tokens.
 
-    Tokens are predicted at a fraction `scored_share` of the positions. `rows` matters little: terms
-    that depend on positions alone are computed once per pass.
+    Masked tokens are predicted at a fraction `scored_share` of the positions. `rows` matters
+    little: terms that depend on positions alone are computed once per pass.
     """
     D, E, V = config.hidden_size, config.word_size, config.vocab_size
     head = 2 * D * E + 2 * E * V
     projection = 2 * E * D if config.embedding_size else 0
     shared = _position_flops(config, length).per_pass / (rows * length)
     layers = config.num_layers * _layer(config, length)
-    return projection + layers + scored_share * head + shared
+    detection = 2 * D * (D + 1) if config.replaced_token_head else 0
+    return projection + layers + scored_share * head + detection + shared
 
 
 def training_flops_per_token(

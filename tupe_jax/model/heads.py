@@ -1,4 +1,4 @@
-"""Heads on the hidden states (masked tokens, classes), and the model with all of them."""
+"""Heads on the hidden states (masked or replaced tokens, classes), and the model with them."""
 
 from collections.abc import Mapping
 
@@ -47,6 +47,20 @@ class MaskedLMHead(nnx.Module):
         return logits + self.bias[...]
 
 
+class ReplacedTokenHead(nnx.Module):
+    """ELECTRA's head: dense, activation, then one logit per token, positive for "replaced"."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        embed, dtype = Axis("embed", config.hidden_size), config.dtype
+        self.dense = Linear([embed], [Axis(None, embed.size)], dtype=dtype, rngs=rngs)
+        self.activation = config.activation
+        self.output = Linear([embed], [Axis(None, 1)], dtype="float32", rngs=rngs)
+
+    def __call__(self, hidden_BxSxD: jax.Array) -> jax.Array:
+        x_BxSxD = ACTIVATIONS[self.activation](self.dense(hidden_BxSxD))
+        return self.output(x_BxSxD.astype(jnp.float32))[..., 0]
+
+
 class Pooler(nnx.Module):
     """BERT's sentence vector: dense and tanh on the hidden state of [CLS]."""
 
@@ -89,7 +103,7 @@ class ClassificationHead(nnx.Module):
 
 
 class MaskedLM(nnx.Module):
-    """The encoder with its masked-LM head and any number of classification heads.
+    """The encoder with the heads of pre-training and any number of classification heads.
 
     Padding is found from `config.pad_id`. Dropout is on when a random key is given, and only then.
     """
@@ -104,6 +118,9 @@ class MaskedLM(nnx.Module):
         self.config = config
         self.encoder = Encoder(config, rngs=rngs)
         self.masked_word_head = MaskedLMHead(config, rngs=rngs) if config.masked_word_head else None
+        self.replaced_token_head = (
+            ReplacedTokenHead(config, rngs=rngs) if config.replaced_token_head else None
+        )
         self.pooler = Pooler(config, rngs=rngs) if config.pooler else None
         self.classification_heads = nnx.Dict(
             {
@@ -134,6 +151,13 @@ class MaskedLM(nnx.Module):
             hidden = constrain(hidden, "batch", None, None)
         logits = self.masked_word_head(hidden, self.encoder.word_embedding[...])
         return constrain(logits, "batch", None, "vocab")
+
+    def replaced_BxS(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+        """The logit that each token is a replacement, float32."""
+        if self.replaced_token_head is None:
+            raise UserError("the model detects no replaced tokens: model.replaced_token_head=False")
+        hidden_BxSxD = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
+        return self.replaced_token_head(hidden_BxSxD)
 
     def encode(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """The last hidden states, [B, S, D]."""

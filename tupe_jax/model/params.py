@@ -21,7 +21,7 @@ ParamArrays = Mapping[Path, Array]
 def arrays_of(model: MaskedLM) -> dict[Path, Array]:
     """Every parameter of the model, in host memory."""
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
-    return {_names(path): np.asarray(jax.device_get(param[...])) for path, param in params}
+    return {path_names(path): np.asarray(jax.device_get(param[...])) for path, param in params}
 
 
 def classification_heads_of(model: MaskedLM) -> dict[str, int]:
@@ -45,7 +45,7 @@ def param_shapes(
 ) -> dict[Path, tuple[int, ...]]:
     """The shape of every parameter of a model with this config and these heads."""
     abstract = nnx.state(_abstract_model(config, classification_heads))
-    return {_names(path): param.shape for path, param in nnx.to_flat_state(abstract)}
+    return {path_names(path): param.shape for path, param in nnx.to_flat_state(abstract)}
 
 
 def model_from(config: ModelConfig, params: ParamArrays) -> MaskedLM:
@@ -53,9 +53,11 @@ def model_from(config: ModelConfig, params: ParamArrays) -> MaskedLM:
     graph, abstract = nnx.split(_abstract_model(config, classification_heads_in(params)))
     expected = nnx.to_flat_state(abstract)
     for path, _ in expected:
-        if _names(path) not in params:
-            raise UserError(f"the model lacks the array {'.'.join(_names(path))}")
-    filled = [(path, param.replace(jnp.asarray(params[_names(path)]))) for path, param in expected]
+        if path_names(path) not in params:
+            raise UserError(f"the model lacks the array {'.'.join(path_names(path))}")
+    filled = [
+        (path, param.replace(jnp.asarray(params[path_names(path)]))) for path, param in expected
+    ]
     model: MaskedLM = nnx.merge(graph, nnx.from_flat_state(filled))
     return model
 
@@ -68,5 +70,6 @@ def _abstract_model(config: ModelConfig, classification_heads: Mapping[str, int]
     return model
 
 
-def _names(path: Any) -> Path:
+def path_names(path: Any) -> Path:
+    """A path of NNX, whose parts may be numbers, as names."""
     return tuple(str(part) for part in path)

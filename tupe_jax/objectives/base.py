@@ -5,7 +5,7 @@ this interface. A new objective is a new file in this folder and a line in `regi
 reads a feature other than `tokens`, the readers in `tupe_jax.data.pretraining` must supply it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,10 +14,17 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.model.heads import MaskedLM
 
 Features = Mapping[str, jax.Array]
 """A batch on the device: features by name, `[B, ...]` each."""
+
+
+class Statistic(Protocol):
+    """A tree of float32 sums from which a metric is computed after the last batch."""
+
+    def value(self) -> jax.Array: ...
 
 
 @jax.tree_util.register_dataclass
@@ -27,8 +34,24 @@ class Term:
 
     loss: jax.Array
     """Summed over the targets."""
-    metrics: Mapping[str, jax.Array]
-    """Other sums over the same targets, such as `accuracy`: the number of correct predictions."""
+    metrics: Mapping[str, jax.Array | Statistic]
+    """Other sums over the same targets, such as `accuracy`: the number of correct predictions. A
+    metric that is not a mean over the targets is a `Statistic`."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What remains of a trained module after pre-training."""
+
+    model: MaskedLM
+    """The model that is loaded, analyzed, fine-tuned and exported."""
+    generator: MaskedLM | None = None
+    """ELECTRA's second model, which predicts masked tokens in place of `model`."""
+
+    @property
+    def language_model(self) -> MaskedLM | None:
+        """The model that predicts masked tokens, if one does."""
+        return self.model if self.model.config.masked_word_head else self.generator
 
 
 class Objective(Protocol):
@@ -69,17 +92,14 @@ class Objective(Protocol):
     def terms(self, module: Any, inputs: Any, key: jax.Array | None) -> dict[str, Term]:
         """Return the terms of a batch or micro-batch; with a key, dropout is on."""
 
-    def to_export(self, module: Any) -> MaskedLM:
-        """Return the model that is loaded, fine-tuned and exported."""
+    def to_export(self, module: Any) -> Exported:
+        """Return the models that are loaded, fine-tuned and exported."""
+
+    def networks(self) -> Sequence[ModelConfig]:
+        """Return the configs of the models that a training step runs."""
 
     def training_flops_per_token(self) -> float:
         """Return the model FLOPs of a training step, per token of the batch."""
-
-    def recomputed_flops_per_token(self, *, by_kernel: bool) -> float:
-        """Return the FLOPs that the backward pass recomputes under `model.remat`.
-
-        They are not model FLOPs, but take time. `by_kernel`: attention is a fused kernel.
-        """
 
     def baseline(self, counts_V: NDArray[np.int64], inputs: Iterable[Any]) -> Mapping[str, float]:
         """Return the metrics of predicting from token counts only, by name, where that is defined.
@@ -115,5 +135,7 @@ def metrics(
     for name, term in terms.items():
         sums = {"loss": term.loss, **term.metrics} if several else term.metrics
         prefix = f"{name}_" if several else ""
-        named |= {f"{prefix}{metric}": value / weights[name] for metric, value in sums.items()}
+        for metric, value in sums.items():
+            mean = value / weights[name] if isinstance(value, jax.Array) else value.value()
+            named[f"{prefix}{metric}"] = mean
     return named

@@ -10,10 +10,10 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tupe_jax.config.schema import Config
-from tupe_jax.model.flops import recomputed_flops_per_token, training_flops_per_token
+from tupe_jax.config.schema import Config, ModelConfig
+from tupe_jax.model.flops import training_flops_per_token
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.base import Features, Term
+from tupe_jax.objectives.base import Exported, Features, Term
 from tupe_jax.objectives.masking import MaskedBatch, mask_tokens, never_chosen
 from tupe_jax.tokenizers.sentencepiece import SPECIAL
 
@@ -57,8 +57,11 @@ class MaskedLMObjective:
     ) -> dict[str, Term]:
         return {TERM: masked_lm_term(module, inputs, key)}
 
-    def to_export(self, module: MaskedLM) -> MaskedLM:
-        return module
+    def to_export(self, module: MaskedLM) -> Exported:
+        return Exported(module)
+
+    def networks(self) -> Sequence[ModelConfig]:
+        return [self.config.model]
 
     def training_flops_per_token(self) -> float:
         config = self.config
@@ -67,11 +70,6 @@ class MaskedLMObjective:
             config.data.length,
             scored_share=config.objective.mask_rate,
             rows=config.train.batch_size // config.train.accumulate,
-        )
-
-    def recomputed_flops_per_token(self, *, by_kernel: bool) -> float:
-        return recomputed_flops_per_token(
-            self.config.model, self.config.data.length, by_kernel=by_kernel
         )
 
     def baseline(
@@ -85,8 +83,17 @@ class MaskedLMObjective:
 
 
 def masked_lm_term(model: MaskedLM, masked: MaskedBatch, key: jax.Array | None) -> Term:
-    """Return the loss and the correct predictions at the masked positions."""
-    logits_BxMxV = model(masked.tokens_BxS, positions_BxM=masked.positions_BxM, key=key)
+    """Return the loss and the correct predictions of a model at the masked positions."""
+    return term_of_logits(masked_logits(model, masked, key), masked)
+
+
+def masked_logits(model: MaskedLM, masked: MaskedBatch, key: jax.Array | None) -> jax.Array:
+    """Return the logits at the masked positions, [B, M, V]."""
+    return model(masked.tokens_BxS, positions_BxM=masked.positions_BxM, key=key)
+
+
+def term_of_logits(logits_BxMxV: jax.Array, masked: MaskedBatch) -> Term:
+    """Return the loss and the correct predictions of logits at the masked positions."""
     weights_BxM = masked.weights_BxM
     loss_BxM = cross_entropy(logits_BxMxV, masked.targets_BxM)
     correct_BxM = logits_BxMxV.argmax(-1) == masked.targets_BxM

@@ -7,14 +7,15 @@ from flax import nnx
 
 from tupe_jax.config.schema import Config
 from tupe_jax.config.validation import one_of
-from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.params import Array, Path
-from tupe_jax.objectives.base import Objective
+from tupe_jax.model.params import Array, Path, path_names
+from tupe_jax.objectives.base import Exported, Objective
 from tupe_jax.objectives.masked_lm import MaskedLMObjective
+from tupe_jax.objectives.replaced_token import ReplacedTokenObjective
 from tupe_jax.utils.errors import UserError
 
 OBJECTIVES: dict[str, Callable[[Config, Sequence[bool] | None], Objective]] = {
     "masked_lm": MaskedLMObjective,
+    "replaced_token": ReplacedTokenObjective,
 }
 
 
@@ -27,11 +28,11 @@ def make_objective(config: Config, starts_word_V: Sequence[bool] | None = None) 
     return make(config, starts_word_V)
 
 
-def exported_model(config: Config, params: Mapping[Path, Array]) -> MaskedLM:
-    """Return the model that the objective exports of a trained module with these parameters."""
+def exported_models(config: Config, params: Mapping[Path, Array]) -> Exported:
+    """Return what the objective exports of a trained module with these parameters."""
     objective = make_objective(config)
     graph, abstract = nnx.split(nnx.eval_shape(lambda: objective.build(nnx.Rngs(0))))
-    wanted = {tuple(map(str, path)): (path, param) for path, param in nnx.to_flat_state(abstract)}
+    wanted = {path_names(path): (path, param) for path, param in nnx.to_flat_state(abstract)}
     if missing := sorted(".".join(path) for path in wanted.keys() - params.keys()):
         raise UserError(
             f"no array {missing[0]} in the checkpoint, which objective.name="

@@ -82,8 +82,11 @@ def metrics_text(valid: Mapping[str, float]) -> str:
     )
 
 
+SHARES = ("accuracy", "precision", "recall", "replaced")
+
+
 def value_text(name: str, value: float) -> str:
-    return f"{value:.1%}" if name.endswith("accuracy") else f"{value:.3f}"
+    return f"{value:.1%}" if name.endswith(SHARES) else f"{value:.3f}"
 
 
 def _batches(examples: HostFeatures, size: int, pad_id: int) -> Iterator[HostFeatures]:

@@ -21,8 +21,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, block_on_cpu, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
-from tupe_jax.model.heads import MaskedLM
-from tupe_jax.objectives.base import Objective
+from tupe_jax.objectives.base import Exported, Objective
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.preemption import Requests, SaveTimer, Stop
 from tupe_jax.run.resume_checks import check_begun_with, check_unchanged
@@ -63,8 +62,8 @@ class Run:
     finished: bool
     resumed_from: int
     """The step at which this process began."""
-    model: MaskedLM
-    """What the objective exports; with averaged weights, if the config asks for them."""
+    exported: Exported
+    """With averaged weights, if the config asks for them."""
     objective: Objective
     dataset: Dataset
     validation: Validation
@@ -240,7 +239,7 @@ def _pretrain(
         step=step,
         finished=step == evaluated == config.train.steps,
         resumed_from=began,
-        model=objective.to_export(nnx.merge(plan.graph, _averaged_or_current(state))),
+        exported=objective.to_export(nnx.merge(plan.graph, _averaged_or_current(state))),
         objective=objective,
         dataset=dataset,
         validation=validation,

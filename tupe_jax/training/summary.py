@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -38,11 +37,11 @@ PROBING_WORDS = 16
 
 def summarise(run: Run, workdir: Path) -> str:
     """Save the plots, and return the text."""
-    run = replace(run, model=_on_one_device(run.model))
+    model = _on_one_device(run.exported.model)
     lines = read_metrics(workdir / METRICS_FILE)
     valid = next(line for line in reversed(lines) if "valid_loss" in line)
     sample = run.dataset.sample_NxS.ravel()
-    counts_V = np.bincount(sample, minlength=run.model.config.vocab_size)
+    counts_V = np.bincount(sample, minlength=model.config.vocab_size)
     baseline = run.objective.baseline(counts_V, run.validation.inputs())
     loss_curve(
         lines,
@@ -51,13 +50,13 @@ def summarise(run: Run, workdir: Path) -> str:
         baseline=baseline.get("loss"),
     )
     length = min(SHOWN_POSITIONS, run.dataset.validation["tokens"].shape[1])
-    weights, title = position_only(run.model, length)
+    weights, title = position_only(model, length)
     position_matrices(weights, workdir / POSITION_PLOT, title=title)
     return "\n".join(
         [
             *_metrics(valid, baseline, run.objective.loss_unit),
             "",
-            *(_filled(run) if run.model.config.masked_word_head else ()),
+            *_filled(run),
             "",
             f"in {workdir}: {LOSS_PLOT}, {POSITION_PLOT}, {METRICS_FILE}, checkpoints/",
         ]
@@ -109,11 +108,16 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
 
 
 def _filled(run: Run) -> Iterator[str]:
-    """Sentences of the validation text with one word masked, and the model's predictions."""
+    """Sentences of the validation text with one word masked, and predictions of that word."""
+    if run.exported.language_model is None:
+        return
+    model = _on_one_device(run.exported.language_model)
     examples = list(_examples(run.dataset.tokenizer, run.dataset.validation["tokens"]))
+    if examples and run.exported.generator is not None:
+        yield "masks filled by the generator:"
     sentences = [sentence for sentence, _ in examples]
     for (sentence, word), filled in zip(
-        examples, fill_masks(run.model, run.dataset.tokenizer, sentences, top_k=3), strict=True
+        examples, fill_masks(model, run.dataset.tokenizer, sentences, top_k=3), strict=True
     ):
         shown = ", ".join(map(str, filled.guesses[0]))
         yield f"{sentence}\n    {shown}    (it was: {word})"

@@ -6,5 +6,5 @@ array_layouts.py   arrays that some model types split differently
 tokenizer.py       the tokenizer, from any of the files it may be in
 files.py           reads config.json and the weights
 importing.py       reads a whole folder
-exporting.py       writes a folder, for BERT-A
+exporting.py       writes a folder, for BERT-A and for ELECTRA with the positions of BERT-A
 """

@@ -1,4 +1,4 @@
-"""Export BERT-A for Hugging Face's `transformers`, which has no other of our encodings."""
+"""Export BERT-A, also as ELECTRA: `transformers` has no other of our encodings."""
 
 import json
 import pathlib
@@ -18,14 +18,35 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
 from tupe_jax.utils.errors import UserError
 
+GENERATOR_FOLDER = "generator"
 
-def write_files(model: MaskedLM, tokenizer: bytes | None, folder: pathlib.Path) -> None:
+
+def write_files(
+    model: MaskedLM,
+    tokenizer: bytes | None,
+    folder: pathlib.Path,
+    generator: MaskedLM | None = None,
+) -> None:
     """Write config, weights and the content of a tokenizer's file to an existing folder.
 
-    `BertForMaskedLM.from_pretrained` reads the config and the weights. An imported tokenizer is
-    written in Hugging Face's format. A SentencePiece model is copied; only tupe_jax reads it.
+    `BertForMaskedLM.from_pretrained` reads the config and the weights; those of a discriminator
+    `ElectraForPreTraining`, and those of its generator, in a folder inside, `ElectraForMaskedLM`.
+    An imported tokenizer is written in Hugging Face's format. A SentencePiece model is copied; only
+    tupe_jax reads it.
     """
-    config, state = to_state_dict(model)
+    _write(*to_state_dict(model), tokenizer, folder)
+    if generator is not None:
+        inside = folder / GENERATOR_FOLDER
+        inside.mkdir()
+        _write(*to_state_dict(generator, as_electra=True), tokenizer, inside)
+
+
+def _write(
+    config: Mapping[str, Any],
+    state: dict[str, Array],
+    tokenizer: bytes | None,
+    folder: pathlib.Path,
+) -> None:
     if tokenizer is not None:
         _write_tokenizer(tokenizer, folder)
     _write_json(folder / files.CONFIG, config)
@@ -67,31 +88,48 @@ def _tokenizer_settings(
     }
 
 
-def to_state_dict(model: MaskedLM) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The content of `config.json`, and the state dict of `BertForMaskedLM`."""
+def to_state_dict(
+    model: MaskedLM, *, as_electra: bool = False
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The content of `config.json`, and the state dict of a model of BERT or of ELECTRA.
+
+    A model that detects replaced tokens is one of ELECTRA.
+    """
     config = model.config
-    _check_is_bert(config)
+    as_electra |= config.replaced_token_head
+    _check_settings(config, as_electra=as_electra)
     if heads := classification_heads_of(model):
         raise UserError(
             f"--format=hf has no classification heads such as {next(iter(heads))!r}; export the "
             "model it was fine-tuned from, or leave out --format=hf"
         )
-    table = names.BERT
-    state = state_from_params(arrays_of(model), names.mappings(table, config))
+    table = names.ELECTRA if as_electra else names.BERT
+    mappings = list(names.mappings(table, config))
+    state = state_from_params(arrays_of(model), mappings)
     # Theirs always adds a segment embedding; zeros change nothing.
-    state.setdefault(names.SEGMENTS, np.zeros((1, config.hidden_size), np.float32))
+    state.setdefault(names.SEGMENTS, np.zeros((1, config.word_size), np.float32))
+    of_heads = {mapping.name for mapping in mappings if mapping.path[0].endswith("_head")}
     prefixed = {
-        name if name.startswith("cls.") else f"{table.prefix}{name}": array
+        name if name in of_heads else f"{table.prefix}{name}": array
         for name, array in state.items()
     }
-    return _settings(config), prefixed
+    return _settings(config, as_electra=as_electra), prefixed
 
 
-def _settings(config: ModelConfig) -> dict[str, Any]:
+def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
+    """The class of `transformers` that holds a model with this config."""
+    if config.replaced_token_head:
+        return "ElectraForPreTraining"
+    kind = "Electra" if as_electra else "Bert"
+    return f"{kind}ForMaskedLM" if config.masked_word_head else f"{kind}Model"
+
+
+def _settings(config: ModelConfig, *, as_electra: bool) -> dict[str, Any]:
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
+    electra = {"model_type": "electra", "embedding_size": config.word_size}
     return {
-        "architectures": ["BertForMaskedLM" if config.masked_word_head else "BertModel"],
-        "model_type": "bert",
+        "architectures": [architecture(config, as_electra=as_electra)],
+        **(electra if as_electra else {"model_type": "bert"}),
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_layers,
@@ -109,19 +147,24 @@ def _settings(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _check_is_bert(config: ModelConfig) -> None:
+def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
     position = config.position
-    required = {
+    required: dict[str, tuple[object, object]] = {
         "position.absolute": (position.absolute, "added"),
         "position.relative": (position.relative, "none"),
         "position.untie_cls": (position.untie_cls, False),
-        "model.embedding_size": (config.embedding_size, 0),
         "model.embedding_norm": (config.embedding_norm, True),
         "model.segment_attention": (config.segment_attention, False),
         "model.cls_last": (config.cls_last, False),
         "model.share_layers": (config.share_layers, False),
         "model.pre_layer_norm": (config.pre_layer_norm, False),
     }
+    if not as_electra:
+        required["model.embedding_size"] = (config.embedding_size, 0)
+    else:
+        required["model.pooler"] = (config.pooler, False)
+        if config.masked_word_head:  # theirs has the exact GELU in this head
+            required["model.activation"] = (config.activation, "gelu")
     for name, (value, expected) in required.items():
         if value != expected:
             raise UserError(

@@ -17,6 +17,7 @@ from tupe_jax.interop.hugging_face.settings import (
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import check_names, params_from_state
+from tupe_jax.model.electra import own_paths
 from tupe_jax.model.params import Array, ParamArrays, param_shapes
 from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -57,6 +58,23 @@ def read_folder(folder: Path) -> tuple[ModelConfig, ParamArrays, Tokenizer, list
     return config, params, tokenizer, unused
 
 
+def check_pair(
+    config: ModelConfig, params: ParamArrays, generator: ModelConfig, generator_params: ParamArrays
+) -> None:
+    """Raise unless these are a discriminator and its generator, with the same embeddings."""
+    if not config.replaced_token_head:
+        raise UserError("the model is no discriminator: it has no head for replaced tokens")
+    if not generator.masked_word_head:
+        raise UserError("the generator has no masked LM head")
+    own = own_paths(generator, config)
+    for path in sorted(generator_params.keys() - own):
+        if not np.array_equal(generator_params[path], params[path]):
+            raise UserError(
+                f"{'.'.join(path)} differs between the discriminator and the generator; "
+                "the two were not trained together"
+            )
+
+
 def _read_tokenizer(folder: Path, model_type: str, size: int) -> Tokenizer:
     """The folder's tokenizer; a model that we exported may have a SentencePiece file instead."""
     own = folder / SENTENCEPIECE_TOKENIZER
@@ -74,8 +92,9 @@ def params_from_state_dict(
 ) -> tuple[ModelConfig, ParamArrays]:
     """The config and the parameters of the model in a state dict with its `config.json`.
 
-    The pooler and the masked LM head are read if the checkpoint has them; heads of other
-    objectives and tasks are left out. A missing, unknown or misshapen array is an error.
+    The pooler and the heads for masked and replaced tokens are read if the checkpoint has them;
+    heads of other objectives and tasks are left out. A missing, unknown or misshapen array is an
+    error.
     """
     model_type = one_of(str(settings.get("model_type")), NAMES, f"model_type in {source}")
     with name_source_in_errors(source):
@@ -91,7 +110,9 @@ def _convert(
         pooler=f"{table.pooler}.weight" in state,
         masked_word_head=f"{table.head_dense}.weight" in state,
         sep_id=sep_id,
-        no_segments=model_type == "bert" and _is_zero_segment(state.get(names.SEGMENTS)),
+        replaced_token_head=f"{table.replaced_dense}.weight" in state,
+        no_segments=model_type in ("bert", "electra")
+        and _is_zero_segment(state.get(names.SEGMENTS)),
     )
     if contents.no_segments:
         del state[names.SEGMENTS]

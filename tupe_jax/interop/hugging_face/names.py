@@ -54,6 +54,9 @@ class Names:
     layer_terms: Mapping[Path, tuple[str, Layout]] = field(default_factory=dict)
     """Other arrays of a layer's attention: our path, their name and layout."""
     pooler: str = "pooler.dense"
+    replaced_dense: str = ""
+    """The head for replaced tokens."""
+    replaced_output: str = ""
     unused: tuple[str, ...] = ()
     """Prefixes of arrays to leave out: heads of other objectives, and buffers."""
 
@@ -99,7 +102,8 @@ ELECTRA = replace(
     head_norm="generator_predictions.LayerNorm",
     head_bias="generator_lm_head.bias",
     head_copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
-    unused=(*_BUFFERS, *_OTHERS_HEADS, "discriminator_predictions."),
+    replaced_dense="discriminator_predictions.dense",
+    replaced_output="discriminator_predictions.dense_prediction",
 )
 
 MPNET = replace(
@@ -191,7 +195,7 @@ def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
 
 def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
     """All arrays of a model with this type and config."""
-    encoder, head = "encoder", "masked_word_head"
+    encoder, head, replaced = "encoder", "masked_word_head", "replaced_token_head"
     yield ParamMapping(names.word_embeddings, (encoder, "word_embedding"), "same")
     if config.position.absolute == "added":
         table = (encoder, "positions", "absolute", "table")
@@ -213,6 +217,9 @@ def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
         yield from linear(names.head_dense, head, "dense")
         yield from norm(names.head_norm, head, "norm")
         yield ParamMapping(names.head_bias, (head, "bias"), "same")
+    if config.replaced_token_head:
+        yield from linear(names.replaced_dense, replaced, "dense")
+        yield from linear(names.replaced_output, replaced, "output")
 
 
 def _layer(names: Names, i: int) -> Iterator[ParamMapping]:

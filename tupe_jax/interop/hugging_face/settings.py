@@ -75,6 +75,7 @@ class CheckpointContents:
     pooler: bool
     masked_word_head: bool
     sep_id: int
+    replaced_token_head: bool = False
     no_segments: bool = False
     """There is no segment embedding at the input, whatever the config says."""
 
@@ -122,7 +123,7 @@ def electra(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig
         settings,
         contents,
         _added(settings),
-        segments=_segments(settings),
+        segments=0 if contents.no_segments else _segments(settings),
         embedding_size=0 if size == settings.size("hidden_size") else size,
     )
 
@@ -289,6 +290,7 @@ def _encoder(
         pad_id=settings.number("pad_token_id", 0) if pad_id is None else pad_id,
         sep_id=contents.sep_id,
         masked_word_head=contents.masked_word_head,
+        replaced_token_head=contents.replaced_token_head,
         pooler=contents.pooler,
         position=position,
         **others,

@@ -21,6 +21,9 @@ PARTS = ("absolute", "relative")
 class _Positions(nnx.Module):
     """Holds the weights of each part of the grid, such as `self.absolute["table"]`."""
 
+    absolute: nnx.Dict[Any]
+    relative: nnx.Dict[Any]
+
     def __init__(
         self, config: ModelConfig, weights: Mapping[str, Mapping[str, Weight]], rngs: nnx.Rngs
     ):

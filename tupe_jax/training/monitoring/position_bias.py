@@ -28,7 +28,8 @@ class PositionBiasSizes:
         self._mesh = mesh
 
         def sizes_of(params: Params) -> dict[str, jax.Array]:
-            return bias_sizes(objective.to_export(nnx.merge(graph, params)).encoder, length)
+            exported = objective.to_export(nnx.merge(graph, params))
+            return bias_sizes(exported.model.encoder, length)
 
         # Replicated, so that every process can read the sizes of heads that others hold.
         whole = NamedSharding(mesh, PartitionSpec())
