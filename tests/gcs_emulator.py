@@ -55,7 +55,22 @@ class Emulator(ThreadingHTTPServer):
         # Deleted objects would be kept for a week.
         self.storage.buckets[bucket]["softDeletePolicy"] = {"retentionDurationSeconds": "0"}
         self.lock = threading.Lock()
+        self._stalled_until = self._failing_until = 0.0
         super().__init__((HOST, port), _Handler)
+
+    def stall_for(self, seconds: float) -> None:
+        """Answer no request for so long."""
+        self._stalled_until = time.monotonic() + seconds
+
+    def fail_for(self, seconds: float) -> None:
+        """Answer every request with 503 for so long."""
+        self._failing_until = time.monotonic() + seconds
+
+    def fails(self) -> bool:
+        """Wait while requests are stalled; return whether to answer with an error."""
+        while (left := self._stalled_until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+        return time.monotonic() < self._failing_until
 
     @property
     def port(self) -> int:
@@ -126,11 +141,15 @@ class _Handler(RequestHandler):
         A client that is stopped in the middle of a request must not stop the others.
         """
         body = _read_raw_data(self) or b""
+        self._generation = None
+        if self.server.fails():
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            self._reply(status, {"error": {"code": status.value, "message": status.phrase}})
+            return
         network_in, network_out = self.rfile, self.wfile
         self.rfile, self.wfile = io.BytesIO(body), io.BytesIO()
         try:
             with self.server.lock:
-                self._generation = None
                 self._answer(method, body)
             answer = self.wfile.getvalue()
         finally:
