@@ -62,12 +62,13 @@ def campaign(
             yield result
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Calm:
     """A run that was left alone."""
 
     numbers: dict[str, object]
     seconds: float
+    """How long a run takes. The first one compiles; later ones find its programs in a cache."""
 
 
 def _calm(ground: Campground, cell: Cell) -> _Calm:
@@ -96,9 +97,12 @@ def _harmed_run(
         if fault.damage:
             fault.damage(checkpoints_in(workdir)[-1], randomly)
         start = ground.start(cell, workdir)
+        began = time.monotonic()
         result = _harm(start, fault, cell, run, calm.seconds, randomly)
         if result is not None:
             yield result
+        else:
+            calm.seconds = min(calm.seconds, time.monotonic() - began)
         finished = set(start.codes()) == {FINISHED}
         if finished:
             break

@@ -1,6 +1,6 @@
 """The faults: what is done to a run, and with which exit codes its processes may end.
 
-A fault is injected at a random moment of one start of a run. A checkpoint is damaged before a start.
+A fault is injected at a random moment of one start of a run; a checkpoint is damaged before one.
 A negative exit code is the number of the signal that ended a process.
 """
 
