@@ -2,7 +2,7 @@
 
 Clark, Luong, Le and Manning, ICLR 2020, https://arxiv.org/abs/2003.10555. The generator is trained
 by masked language modelling. Tokens sampled from its predictions replace the masked ones, and the
-discriminator tells for every token whether it is the original. A sample that equals the original
+discriminator predicts for every token whether it was replaced. A sample that equals the original
 counts as original. No gradient passes through the samples.
 """
 
