@@ -39,8 +39,12 @@ def test_the_metrics_have_the_promised_names(finished):
 def test_the_model_of_a_run_has_the_settings_as_given(finished):
     """Not what `auto` meant on this machine: it would be carried to others."""
     arguments, _, run = finished
-    assert run.model.config == runs.config_of(arguments).model
-    assert run.model.config.layer_loop == run.model.config.attention_implementation == "auto"
+    assert run.exported.model.config == runs.config_of(arguments).model
+    assert (
+        run.exported.model.config.layer_loop
+        == run.exported.model.config.attention_implementation
+        == "auto"
+    )
 
 
 def test_the_same_seed_gives_the_same_run(finished, tmp_path):
@@ -98,7 +102,7 @@ def test_a_checkpoint_alone_is_enough_to_use_the_model(finished, tmp_path):
     (tmp_path / "v.model").write_bytes(vocabulary)
     assert SentencePieceTokenizer.load(tmp_path / "v.model").size == runs.PIECES
     np.testing.assert_array_equal(
-        params[("encoder", "word_embedding")], run.model.encoder.word_embedding[...]
+        params[("encoder", "word_embedding")], run.exported.model.encoder.word_embedding[...]
     )
 
 
@@ -119,7 +123,8 @@ def test_a_checkpoint_and_its_corpus_are_enough_to_resume(finished, tmp_path):
     resumed = runs.run_here(lost, tmp_path)
     assert (resumed.resumed_from, resumed.step) == (5, 12)
     np.testing.assert_array_equal(
-        resumed.model.encoder.word_embedding[...], run.model.encoder.word_embedding[...]
+        resumed.exported.model.encoder.word_embedding[...],
+        run.exported.model.encoder.word_embedding[...],
     )
 
 
@@ -147,7 +152,7 @@ def test_averaged_weights_are_the_ones_evaluated(corpus, tmp_path):
     run = runs.run_here(arguments, tmp_path)
     restored = runs.final_state(arguments, tmp_path)
     averaged = restored.state.ema["encoder"]["word_embedding"][...]
-    np.testing.assert_array_equal(run.model.encoder.word_embedding[...], averaged)
+    np.testing.assert_array_equal(run.exported.model.encoder.word_embedding[...], averaged)
     assert not np.array_equal(averaged, restored.state.params["encoder"]["word_embedding"][...])
 
 
