@@ -99,11 +99,14 @@ def _harmed_run(
         start = ground.start(cell, workdir)
         began = time.monotonic()
         result = _harm(start, fault, cell, run, calm.seconds, randomly)
+        finished = set(start.codes()) == {FINISHED}
         if result is not None:
             yield result
-        else:
+        elif finished:
             calm.seconds = min(calm.seconds, time.monotonic() - began)
-        finished = set(start.codes()) == {FINISHED}
+        else:
+            problem = f"ended before the fault: {start.codes()}: {start.tail()}"
+            yield Result(str(cell), run, "none", "", tuple(start.codes()), 0.0, (problem,))
         if finished:
             break
     problems = []

@@ -23,7 +23,8 @@ JAX_ABORT = -signal.SIGABRT
 # Until Python has installed its handler, SIGTERM ends a process.
 BEFORE_HANDLER = -signal.SIGTERM
 STALL_SECONDS = 30.0
-OUTAGE_SECONDS = 5.0
+OUTAGE_SECONDS = (5.0, 60.0)
+"""Clients retry for about half a minute."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,6 @@ class Fault:
     """`start`: before the first step."""
     freezes: bool = False
     """Whether the harmed process cannot end."""
-    may_finish: bool = False
-    """Whether the run may finish as if nothing had happened."""
 
     def applies(self, cell: Cell, workdir: Path) -> bool:
         """Whether a run of this kind can be harmed so, at its next start."""
@@ -57,7 +56,7 @@ class Fault:
 
     def codes(self, victim: bool) -> frozenset[int]:
         codes = self.victim_codes if victim else self.other_codes
-        # A run that has done all its work may be ending when the fault comes.
+        # Not every fault ends a run; and it may have done all its work when the fault comes.
         return codes | {FINISHED}
 
 
@@ -122,8 +121,8 @@ def _bother(start: Start, randomly: random.Random) -> None:
 
 
 def _break_storage(start: Start, randomly: random.Random) -> None:
-    """The object store answers 503 for some seconds."""
-    start.storage.fail_for(OUTAGE_SECONDS)
+    """The object store answers 503 for a while."""
+    start.storage.fail_for(randomly.uniform(*OUTAGE_SECONDS))
 
 
 def _stall_storage(start: Start, randomly: random.Random) -> None:
@@ -186,30 +185,27 @@ KINDS = {
             least_processes=2,
             freezes=True,
         ),
-        Fault("pause", _pause, victim_codes=_codes(RETRY, JAX_ABORT), may_finish=True),
+        Fault("pause", _pause, other_codes=_codes()),
         Fault(
             "full disk",
             _fill_disk,
             victim_codes=_codes(RETRY),
             storages=frozenset({"local"}),
-            may_finish=True,  # a process that writes nothing more
         ),
-        Fault("strangers", _bother, least_processes=2, phases=("start",), may_finish=True),
+        Fault("strangers", _bother, other_codes=_codes(), least_processes=2, phases=("start",)),
         Fault(
             "storage errors",
             _break_storage,
             other_codes=_codes(RETRY),
             storages=_ONLY_GS,
-            may_finish=True,
         ),
         Fault(
             "storage stall",
             _stall_storage,
             other_codes=_codes(RETRY),
             storages=_ONLY_GS,
-            may_finish=True,
         ),
-        Fault("torn checkpoint", None, _tear, may_finish=True),
-        Fault("flipped bit", None, _flip_bit, may_finish=True),
+        Fault("torn checkpoint", None, _tear, other_codes=_codes()),
+        Fault("flipped bit", None, _flip_bit, other_codes=_codes()),
     )
 }

@@ -7,15 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path as LocalPath
 from typing import Any
+
+import orbax.checkpoint as ocp
 
 from tests.distributed.ports import free_port
 from tests.gcs_emulator import BUCKET, Emulator, environment
 from tests.training import runs
 from tupe_jax.checkpointing.format import read_metadata
-from tupe_jax.checkpointing.manager import FOLDER, newest_step
+from tupe_jax.checkpointing.manager import FOLDER
 from tupe_jax.utils.paths import Path
 
 STEPS = 400
@@ -54,7 +56,8 @@ class Campground:
     def start(self, cell: Cell, workdir: Path) -> "Start":
         """Start all processes of a run."""
         port = free_port()
-        many = [f"--coordinator=localhost:{port}", f"--processes={cell.processes}", "--wait=60"]
+        many = [f"--coordinator=localhost:{port}", f"--processes={cell.processes}"]
+        many += ["--token=a-run", "--wait=60"]
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         processes, files = [], []
@@ -134,10 +137,9 @@ class Start:
 def checkpoints_in(workdir: Path) -> list[Path]:
     """The complete checkpoints of a work directory, oldest first."""
     folder = workdir / FOLDER
-    if newest_step(workdir) is None:
+    if not folder.exists():
         return []
-    steps = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-    return [folder / str(step) for step in steps]
+    return [folder / str(step) for step in sorted(ocp.path.step.checkpoint_steps(folder))]
 
 
 def outcome(workdir: Path) -> dict[str, Any]:
@@ -147,7 +149,7 @@ def outcome(workdir: Path) -> dict[str, Any]:
         "metrics": runs.numbers(workdir),
         "step": newest.step,
         "data": newest.data,
-        "arrays": {name: str(array) for name, array in sorted(newest.arrays.items())},
+        "arrays": {name: asdict(array) for name, array in sorted(newest.arrays.items())},
     }
 
 

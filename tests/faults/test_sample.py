@@ -15,5 +15,5 @@ def test_no_fault_changes_a_run(tmp_path, gcs):
     ground = make_campground(tmp_path, gcs)
     results = list(campaign(ground, faults=6, seed=1, cells=SAMPLE))
     assert not [problem for result in results for problem in result.problems]
-    assert {result.fault for result in results if result.fault in KINDS} > {"SIGKILL"}
+    assert len([result for result in results if result.fault in KINDS]) >= 6
     assert [result for result in results if result.fault == "comparison"]

@@ -156,6 +156,7 @@ def test_saves_that_take_longer_than_their_interval_are_a_no_go(prepared, tmp_pa
     rarely = findings(plan(tmp_path, prepared, "--config.checkpoint.every=1000000"))
     assert rarely["checkpoints"].verdict == "go"
     values = rarely["checkpoints"].values
+    assert values["interval_seconds"] == 60 * 30  # by time
     assert values["save_seconds"] == pytest.approx(values["bytes"] / 1e5)
 
 

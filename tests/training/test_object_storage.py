@@ -18,6 +18,8 @@ from tupe_jax.utils.paths import storage_path
 
 pytestmark = pytest.mark.slow
 
+PROGRAM = ("-c", runs.WITHOUT_TENSORFLOW)
+
 TWO = runs.mesh(data=2)
 
 
@@ -45,13 +47,13 @@ def wait_for_lines(gcs, process, workdir, count):
 def killed(arguments, gcs):
     """A run that was killed and resumed."""
     workdir = storage_path("gs://runs/killed")
-    process = runs.start_elsewhere(arguments, workdir, tensorflow=False)
+    process = runs.start_elsewhere(arguments, workdir, program=PROGRAM)
     wait_for_lines(gcs, process, workdir, 7)
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert (workdir / LOCK_FILE).exists()
-    runs.finish(runs.start_elsewhere(arguments, workdir, tensorflow=False))
+    runs.finish(runs.start_elsewhere(arguments, workdir, program=PROGRAM))
     return workdir
 
 
@@ -121,7 +123,7 @@ def test_text_is_read_from_object_storage(gcs, tmp_path):
 
 def test_a_killed_run_resumes_bit_for_bit(arguments, corpus, killed, tmp_path):
     """It equals a run on local disks that was left alone."""
-    calm = runs.left_alone(runs.steps_with_saves(corpus), tmp_path / "calm", 1, tensorflow=False)
+    calm = runs.left_alone(runs.steps_with_saves(corpus), tmp_path / "calm", 1, program=PROGRAM)
     runs.assert_same_run(runs.steps_with_saves(corpus), calm, killed)
 
 

@@ -225,16 +225,17 @@ def _checkpoints(
     leaves = jax.tree.leaves(plan_state(plan.config, compiled.mesh).abstract)
     size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
     seconds = size / storage.write_bandwidth
-    interval = plan.config.checkpoint.every * step_seconds
+    settings = plan.config.checkpoint
+    by_time = 60 * settings.every_minutes or math.inf
+    interval = min(settings.every * step_seconds, by_time)
     text = (
         f"{quantity(size)}B each, saved in at most {duration(seconds)}; one every "
-        f"{duration(interval)}, which is what a preemption can lose"
+        f"{duration(interval)}, the most that a crash can lose"
     )
     values = {"bytes": size, "save_seconds": seconds, "interval_seconds": interval}
     if seconds > interval:
-        return Finding(
-            "checkpoints", "no-go", f"{text}: saves take longer; raise checkpoint.every", values
-        )
+        text += ": saves take longer; raise checkpoint.every and checkpoint.every_minutes"
+        return Finding("checkpoints", "no-go", text, values)
     return Finding("checkpoints", "go", text, values)
 
 

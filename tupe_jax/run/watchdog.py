@@ -101,10 +101,13 @@ class Watchdog:
         try:
             yield
         finally:
-            self._activity = before
+            now = self._clock()
             if activity == "reading data":
-                self._data_seconds.append(self._clock() - began)
-            self.progress()
+                self._data_seconds.append(now - began)
+            else:
+                self._stepped += now - began  # not a part of the step's time
+            self.progress()  # before the limit of the outer activity applies
+            self._activity = before
 
     def _report(self) -> None:
         self._processes.heartbeat = Heartbeat(

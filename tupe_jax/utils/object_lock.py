@@ -120,10 +120,11 @@ class _Renewal(threading.Thread):
     def stop(self) -> None:
         """Release the lock."""
         self._stopped.set()
-        self.join()
+        self.join(RENEW_SECONDS)  # a request to stalled storage may take forever
         # If it cannot be deleted, it becomes stale.
         with suppress(Exception):
-            _delete(self._path, self._generation)
+            if not self.is_alive():
+                _delete(self._path, self._generation)
 
     def run(self) -> None:
         while not self._stopped.wait(RENEW_SECONDS):
