@@ -1,4 +1,4 @@
-"""BERT-A: learned absolute positions added to the word embedding, the papers' first baseline.
+"""BERT-A: learned absolute positions added to the token embedding, the papers' first baseline.
 
   tupe pretrain --config=bert_a --workdir=runs/bert_a
   tupe pretrain --config=bert_a:modern --workdir=runs/bert_a-modern

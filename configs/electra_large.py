@@ -15,6 +15,7 @@ from tupe_jax.config.loading import load_config
 
 
 def get_config(form: str = "paper") -> ConfigDict:
+    # configs/electra_bert_a.py: ELECTRA's settings, on top of configs/recipes/
     config = load_config(f"electra_bert_a:{form}")
     if form == "tiny":  # a rehearsal: deeper and wider than the other tiny models
         config.model.num_layers = 4

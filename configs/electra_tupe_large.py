@@ -15,6 +15,7 @@ from tupe_jax.config.loading import load_config
 
 
 def get_config(form: str = "paper") -> ConfigDict:
+    # configs/electra_large.py: on top of configs/electra_bert_a.py, which has ELECTRA's settings
     config = load_config(f"electra_large:{form}")
     config.position.absolute = "untied"
     config.position.relative = "t5"

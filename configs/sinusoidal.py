@@ -1,4 +1,4 @@
-"""Fixed sine and cosine waves added to the word embedding.
+"""Fixed sine and cosine waves added to the token embedding.
 
   tupe pretrain --config=sinusoidal --workdir=runs/sinusoidal
   tupe pretrain --config=sinusoidal:modern --workdir=runs/sinusoidal-modern

@@ -45,7 +45,7 @@ def get_config() -> ConfigDict:
 
     # The positional encoding, here BERT's. Each config sets its own.
     config.position = ConfigDict()
-    config.position.absolute = "added"  # learned, added to the word embedding
+    config.position.absolute = "added"  # learned, added to the token embedding
     config.position.relative = "none"
     config.position.untie_cls = False  # True: untie [CLS] from positions, as in TUPE
     config.position.max_length = 512  # rows of a table of absolute positions
@@ -84,7 +84,7 @@ def get_config() -> ConfigDict:
 
     # Durations are steps ("500"), shares of the run ("6%"), "2 epochs" or "5000 examples".
     config.optimizer = ConfigDict()
-    config.optimizer.name = "adam_released"  # docs/pretraining.md says how it differs from AdamW
+    config.optimizer.name = "adam_released"  # see docs/pretraining.md for how it differs from AdamW
     config.optimizer.peak_learning_rate = 1e-4
     config.optimizer.warmup = "10000"  # 1 % of the steps
     config.optimizer.schedule = "linear"  # decay to final_fraction over the rest of the run
@@ -126,7 +126,7 @@ def get_config() -> ConfigDict:
 
     # When a run that hangs ends, to be restarted (exit code 76).
     config.watchdog = ConfigDict()
-    config.watchdog.stalled_minutes = 10.0  # without a step; 0: off
+    config.watchdog.stalled_minutes = 10.0  # without a step; 0: off, with the next two
     config.watchdog.compile_minutes = 60.0
     config.watchdog.checkpoint_minutes = 30.0  # of saving or restoring
     config.watchdog.silence_seconds = 60.0  # without a heartbeat of a process

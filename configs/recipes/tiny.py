@@ -44,7 +44,7 @@ def get_config() -> ConfigDict:
 
     # The positional encoding, here BERT's. Each config sets its own.
     config.position = ConfigDict()
-    config.position.absolute = "added"  # learned, added to the word embedding
+    config.position.absolute = "added"  # learned, added to the token embedding
     config.position.relative = "none"
     config.position.untie_cls = False  # True: untie [CLS] from positions, as in TUPE
     config.position.max_length = 512  # rows of a table; fine-tuning may use more than data.length
@@ -125,7 +125,7 @@ def get_config() -> ConfigDict:
 
     # When a run that hangs ends, to be restarted (exit code 76).
     config.watchdog = ConfigDict()
-    config.watchdog.stalled_minutes = 10.0  # without a step; 0: off
+    config.watchdog.stalled_minutes = 10.0  # without a step; 0: off, with the next two
     config.watchdog.compile_minutes = 60.0
     config.watchdog.checkpoint_minutes = 30.0  # of saving or restoring
     config.watchdog.silence_seconds = 60.0  # without a heartbeat of a process

@@ -290,8 +290,6 @@ def test_a_full_disk_is_reported_at_the_next_call_and_nothing_is_lost(tmp_path):
 def test_a_file_where_the_folder_should_be_is_reported_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(
-            UserError, match=f"cannot save checkpoints in {folder}: .*; make room"
-        ) as error:
+        with pytest.raises(UserError, match=f"cannot save checkpoints in {folder}: ") as error:
             open_at(folder)
         assert error.value.exit_code == USER_ERROR_EXIT_CODE  # nothing that time would mend

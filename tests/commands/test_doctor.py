@@ -90,7 +90,7 @@ def installed(monkeypatch):
 
 
 def report_of(installed):
-    return [(finding.healthy, finding.text) for finding in doctor.packages("app")]
+    return [(line.healthy, line.text) for line in doctor.packages("app")]
 
 
 def test_required_packages_and_extras_of_extras(installed):

@@ -95,7 +95,8 @@ def test_a_work_directory_that_is_not_shared(tmp_path, monkeypatch):
         open_workdir(own, processes)
 
     for error in together(3, act):
-        assert "is another folder at process 2 (" in str(error)
+        assert "is not the same folder at process 0 (" in str(error)
+        assert "and at process 2 (" in str(error)
         assert "share" in str(error)
     assert not list(tmp_path.rglob(".*"))
 

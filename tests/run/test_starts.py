@@ -1,4 +1,4 @@
-"""The starts of a run that a launcher records, and when it is told to give up."""
+"""The starts of a run that a launcher records, and when it must not restart the run again."""
 
 import json
 

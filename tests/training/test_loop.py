@@ -189,7 +189,7 @@ def test_a_second_run_in_one_work_directory_is_refused(finished, capsys):
     command = ["pretrain", "--config=tupe_r:tiny", f"--workdir={workdir}", *arguments]
     with exclusive_lock(workdir / "run.lock"):
         assert cli.main(command) == RETRY_EXIT_CODE
-    assert "another run trains here" in capsys.readouterr().err
+    assert f"{workdir}: another run" in capsys.readouterr().err
     assert cli.main(command) == 0
     assert "finished already" in capsys.readouterr().err
 

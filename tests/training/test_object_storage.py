@@ -154,7 +154,7 @@ def test_everything_is_in_the_work_directory(gcs, killed):
 def test_a_second_run_is_refused(arguments, killed, capsys):
     with exclusive_lock(killed / LOCK_FILE):
         assert cli.main(command(arguments, killed)) == RETRY_EXIT_CODE
-    assert "another run trains here" in capsys.readouterr().err
+    assert f"{killed}: another run" in capsys.readouterr().err
 
 
 def test_a_stale_lock_is_taken_over(arguments, killed, gcs, capsys):

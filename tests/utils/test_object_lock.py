@@ -15,7 +15,7 @@ from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError
 from tupe_jax.utils.files import exclusive_lock
 from tupe_jax.utils.object_lock import Owner
 
-REFUSAL = RetryError("another run trains here")
+REFUSAL = RetryError("another run is using this work directory")
 ELSEWHERE = Owner("another-host", "another boot", 1, "token")
 
 

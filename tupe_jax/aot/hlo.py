@@ -43,7 +43,7 @@ class Instruction:
 
 
 def executed(text: str) -> Iterator[tuple[Instruction, str, int]]:
-    """Every instruction of an optimised program, its computation, and how often it runs.
+    """Every instruction of an optimized program, its computation, and how often it runs.
 
     The number of trips of a loop comes from the compiler's annotation, or from the constant in the
     loop's condition (`i < 12`); a loop without either counts once.
@@ -208,7 +208,7 @@ class Collective:
 
 
 def read_collectives(text: str, domains: Sequence[int]) -> list[Collective]:
-    """The collectives of an optimised program; `domains[i]` is the slice or host of device i.
+    """The collectives of an optimized program; `domains[i]` is the slice or host of device i.
 
     The TPU compiler may split one collective into several fusions to overlap it with other work;
     all of them have its channel number. It also writes a reduce-scatter as an all-reduce in a

@@ -2,7 +2,7 @@
 
     state/        every array of the train state by name (Orbax, OCDBT)
     about/        JSON: step, config, data position, validation loss, and the shape, type and
-                  fingerprint of every array; with a checksum of itself
+                  checksum (`fingerprint`) of every array; and a checksum of the file itself
     vocabulary/   JSON: the tokenizer file, base64
 
 Reading distinguishes two errors. `DamagedError`: a checksum does not match, and an older checkpoint
@@ -54,7 +54,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class ArrayMetadata:
-    """Shape, type and fingerprint of a saved array."""
+    """Shape, type and checksum of a saved array."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -226,8 +226,8 @@ def _check_same_arrays(
     if different:
         name = different[0]
         raise UserError(
-            f"{directory} is of another model or optimizer: {name} is "
-            f"{theirs.get(name, 'absent')} there, {ours.get(name, 'absent')} in this run"
+            f"{directory} belongs to another model or optimizer: {name} is "
+            f"{theirs.get(name, 'absent')} there, but {ours.get(name, 'absent')} in this run"
             + f" (and {len(different) - 1} more differ)" * (len(different) > 1)
             + "; resume with the config that it was made with, or choose another work directory"
         )

@@ -1,10 +1,11 @@
 """The checkpoints of a run: saved in the background, kept by rule, verified when restored.
 
-Each step has a directory. It is written under a temporary name and renamed when complete, so that a
-kill at any moment leaves the previous checkpoints intact. A restore reads and verifies the newest
-checkpoint; if it is damaged, the previous one, and so on. Then it renames the damaged ones to
-`<step>.damaged`, so that the step can be saved again. It renames nothing unless it found a valid
-checkpoint: a run whose checkpoints are all damaged stops instead of starting from the beginning.
+Each step has a directory. On a file system it is written under a temporary name and renamed when
+complete; on object storage a file marks it as complete. So a kill at any moment leaves the previous
+checkpoints intact. A restore reads and verifies the newest checkpoint; if it is damaged, the
+previous one, and so on. Then it renames the damaged ones to `<step>.damaged`, so that the step can
+be saved again. It renames nothing unless it found a valid checkpoint: a run whose checkpoints are
+all damaged stops instead of starting from the beginning.
 """
 
 import contextlib
@@ -227,8 +228,8 @@ class Checkpoints:
     def _write_error(self, error: Exception) -> UserError:
         return writing_failed(
             f"cannot save checkpoints in {self._folder}: {' '.join(str(error).split())}; "
-            "make room or choose another work directory, then start again: "
-            "earlier checkpoints are whole",
+            "free disk space or choose another work directory, then start again: "
+            "earlier checkpoints are intact",
             error,
         )
 
@@ -278,8 +279,7 @@ def load_for_use(
         return metadata, vocabulary, params
     _raise_if_any(damaged)
     raise UserError(
-        f"{path} is not a checkpoint, and holds none; nor is it a model folder, which has "
-        "model.safetensors and config.json"
+        f"{path}: found neither a checkpoint nor a model folder (model.safetensors and config.json)"
     )
 
 

@@ -1,0 +1,1 @@
+"""The `tupe` commands, one module each."""

@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 
 from tupe_jax import __version__
 from tupe_jax.config.loading import known_configs
+from tupe_jax.run.versions import installed_version
 from tupe_jax.utils.accelerators import has_nvidia_gpu, has_tpu
 
 PACKAGE = "tupe_jax"
@@ -51,14 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     healthy = True
-    for finding in findings(arguments.wait):
-        healthy &= finding.healthy
-        print(f"{' ' if finding.healthy else '!'} {finding.what:<9} {finding.text}", flush=True)
+    for line in report_lines(arguments.wait):
+        healthy &= line.healthy
+        print(f"{' ' if line.healthy else '!'} {line.what:<9} {line.text}", flush=True)
     return 0 if healthy else PROBLEM_EXIT_CODE
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReportLine:
     """A line of the report; an unhealthy one names the fix."""
 
     what: str
@@ -66,37 +67,39 @@ class Finding:
     healthy: bool = True
 
 
-def findings(wait: float) -> Iterator[Finding]:
+def report_lines(wait: float) -> Iterator[ReportLine]:
     """All lines of the report. Devices are awaited for `wait` seconds."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    yield Finding("version", f"{PACKAGE} {__version__}, {system}")
+    yield ReportLine("version", f"{PACKAGE} {__version__}, {system}")
     yield from packages(PACKAGE)
-    yield Finding("configs", f"{len(known_configs())}, such as quickstart; `tupe pretrain --help`")
-    yield Finding("memory", _memory())
-    yield Finding("disk", f"{shutil.disk_usage(Path.cwd()).free / GIB:.1f} GiB free here")
+    yield ReportLine(
+        "configs", f"{len(known_configs())}, such as quickstart; `tupe pretrain --help`"
+    )
+    yield ReportLine("memory", _memory())
+    yield ReportLine("disk", f"{shutil.disk_usage(Path.cwd()).free / GIB:.1f} GiB free here")
     yield devices(wait)
 
 
 # ----------------------------------------------------------------------------------- packages
 
 
-def packages(name: str) -> Iterator[Finding]:
+def packages(name: str) -> Iterator[ReportLine]:
     """The requirements of an installed package, and its extras."""
     try:
         extras = importlib.metadata.metadata(name).get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("packages", f"{name} is not installed: pip install -e .", healthy=False)
+        yield ReportLine("packages", f"{name} is not installed: pip install -e .", healthy=False)
         return
     unmet = [part for requirement in _required(name) for part in _unmet(requirement)]
     for part in unmet:
         fitting = f"{part.name}{part.specifier}"
-        yield Finding("packages", f"{_state(part)}: pip install '{fitting}'", healthy=False)
+        yield ReportLine("packages", f"{_state(part)}: pip install '{fitting}'", healthy=False)
     if not unmet:
-        shown = ", ".join(f"{package} {_version(package)}" for package in SHOWN)
-        yield Finding("packages", f"all requirements are met; {shown}")
+        shown = ", ".join(f"{package} {installed_version(package)}" for package in SHOWN)
+        yield ReportLine("packages", f"all requirements are met; {shown}")
     for extra in extras:
         if extra != FOR_CHANGING_THE_CODE:
-            yield Finding("extra", _extra_text(name, extra))
+            yield ReportLine("extra", _extra_text(name, extra))
 
 
 def _extra_text(name: str, extra: str) -> str:
@@ -109,7 +112,7 @@ def _extra_text(name: str, extra: str) -> str:
 
 
 def _state(requirement: Requirement) -> str:
-    version = _version(requirement.name)
+    version = installed_version(requirement.name)
     if version is None:
         return f"no {requirement.name}"
     return f"{requirement.name} {version}" + (
@@ -123,7 +126,7 @@ def _fits(requirement: Requirement, version: str) -> bool:
 
 def _unmet(requirement: Requirement) -> list[Requirement]:
     """The missing or wrong parts: the package itself, or parts of its requested extras."""
-    version = _version(requirement.name)
+    version = installed_version(requirement.name)
     if version is None or not _fits(requirement, version):
         return [requirement]
     parts = [part for part in _parts(requirement) if part is not requirement]
@@ -132,7 +135,7 @@ def _unmet(requirement: Requirement) -> list[Requirement]:
 
 def _parts(requirement: Requirement) -> list[Requirement]:
     """The packages that it stands for: for `jax[tpu]`, those of the extra `tpu`."""
-    if _version(requirement.name) is None or not requirement.extras:
+    if installed_version(requirement.name) is None or not requirement.extras:
         return [requirement]
     return [part for extra in requirement.extras for part in _added(requirement.name, extra)]
 
@@ -149,13 +152,6 @@ def _added(name: str, extra: str) -> list[Requirement]:
     return [r for r in _required(name, extra) if str(r) not in always]
 
 
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 # ------------------------------------------------------------------------------------ machine
 
 
@@ -170,14 +166,14 @@ def _memory() -> str:
     return f"{text}; {os.cpu_count()} CPU cores"
 
 
-def devices(wait: float) -> Finding:
+def devices(wait: float) -> ReportLine:
     """The devices that JAX finds, or why it finds none."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _FIND_DEVICES], capture_output=True, text=True, timeout=wait
         )
     except subprocess.TimeoutExpired:
-        return Finding(
+        return ReportLine(
             "devices",
             f"none within {wait:g} s: another process may use them, or this is one host of a pod, "
             "where all hosts must start together",
@@ -187,14 +183,16 @@ def devices(wait: float) -> Finding:
         last = (done.stderr.strip().splitlines() or ["it crashed"])[-1]
         setting = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
         text = f"none with {setting} ({last}); JAX_PLATFORMS=cpu uses no accelerator"
-        return Finding("devices", text, healthy=False)
+        return ReportLine("devices", text, healthy=False)
     count, kind, model, memory = json.loads(done.stdout.splitlines()[-1])
     text = f"{count} x {kind}" + ("" if kind == model else f" ({model})")
     extra = _accelerator() if kind == "cpu" and not os.environ.get("JAX_PLATFORMS") else None
     if extra:
         text += f", but JAX does not find the accelerator: pip install '{PACKAGE}[{extra}]'"
-        return Finding("devices", f"{text}, or ignore it with JAX_PLATFORMS=cpu", healthy=False)
-    return Finding("devices", text + ("" if memory is None else f", {memory / GIB:.1f} GiB each"))
+        return ReportLine("devices", f"{text}, or ignore it with JAX_PLATFORMS=cpu", healthy=False)
+    return ReportLine(
+        "devices", text + ("" if memory is None else f", {memory / GIB:.1f} GiB each")
+    )
 
 
 def _accelerator() -> str | None:

@@ -1,6 +1,6 @@
 """Export a model to a new folder.
 
-  tupe export runs/quickstart quickstart                   safetensors, JSON and the vocabulary
+  tupe export runs/quickstart quickstart                   safetensors, JSON and the tokenizer
   tupe export runs/tupe_r released --format=fairseq
 
 Every command and tupe_jax.load read the default format, without Orbax or TensorFlow.
@@ -12,18 +12,18 @@ loads the model with
 
   checkpoint_utils.load_model_ensemble(["released/checkpoint.pt"], {"data": "released"})
 
-The vocabulary is written to the same folder. This imports the model again, bit for bit, with our
+The tokenizer is written to the same folder. This imports the model again, bit for bit, with our
 token ids:
 
   tupe import-fairseq released/checkpoint.pt tupe_r --vocabulary=released/vocabulary.model
 
-A model without a vocabulary keeps its token ids. It must pad with token 1, as the official models
+A model without a tokenizer keeps its token ids. It must pad with token 1, as the official models
 do.
 
 --format=hf writes BERT-A, and no other encoding, for BertForMaskedLM and BertModel of Hugging
 Face's transformers. ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and
 its generator for ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is
-written in their format. A SentencePiece vocabulary is copied; only tupe_jax.load reads it.
+written in their format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.
 
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A

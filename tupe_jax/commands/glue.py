@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workdir", type=storage_path, default=Path("runs/glue"), help="default runs/glue"
     )
     parser.add_argument("--config", default="glue", help="file or name (default glue)")
-    parser.add_argument("--vocabulary", type=storage_path, help="for a model folder that has none")
+    parser.add_argument(
+        "--vocabulary", type=storage_path, help="tokenizer of a model folder without one"
+    )
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="train part I of N")
     parser.add_argument("--report", action="store_true", help="only print the table")
 

@@ -8,7 +8,7 @@ The number of attention heads is read from the checkpoint; a bare state dict nee
 --vocabulary is for models that were trained or exported here. With it, the official token ids of
 `tupe export --format=fairseq` are converted to ours; without it the model keeps the official ids.
 The official models use the Moses tokenizer and fastBPE, which are not included: imported, they can
-be analysed (`tupe analyze`, position_bias() and module of tupe_jax.load) and exported, but they
+be analyzed (`tupe analyze`, position_bias() and module of tupe_jax.load) and exported, but they
 read no texts.
 """
 

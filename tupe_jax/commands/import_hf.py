@@ -8,10 +8,10 @@ PyTorch) and the tokenizer's files; nothing is downloaded. Model types: bert (al
 MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (version 3; the convolution of
 version 2 is not supported) and xlnet.
 
-The result can be used, analysed and fine-tuned like a model that was trained here. So can the
+The result can be used, analyzed and fine-tuned like a model that was trained here. So can the
 downloaded folder itself. Arrays that are left out, such as heads of other objectives, are listed.
 
-ELECTRA is a pair of folders. The discriminator is analysed and fine-tuned; --generator adds the
+ELECTRA is a pair of folders. The discriminator is analyzed and fine-tuned; --generator adds the
 model that fills masks. The two must have the same embeddings.
 """
 

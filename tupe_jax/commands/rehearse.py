@@ -4,9 +4,9 @@
 
 It measures the storage with temporary files, compares the prepared data and an earlier run in the
 work directory with the config, compiles the step with the target's own compiler, and reads batches
-as one host would. Run it where the storage is as near as it will be to the pod: latency and
-bandwidth are those of this machine. Hours are an estimate, as by `tupe compile`; dollars do not
-include waiting and restarts.
+as one host would. Run it near the storage, in the pod's region: latency and bandwidth are measured
+from this machine. Hours are estimated as in `tupe compile`; dollars do not include waiting and
+restarts.
 
 Exit code 0 means go, possibly with warnings; 1 means no-go.
 """

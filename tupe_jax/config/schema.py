@@ -49,7 +49,7 @@ class PositionConfig:
         for name in ("decay_left", "decay_right", "attenuation_gain"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UserError(
-                    f"position.{name}={getattr(self, name)} must be 0 (none) or a larger number"
+                    f"position.{name}={getattr(self, name)} must be finite and at least 0"
                 )
 
 
@@ -377,7 +377,8 @@ class WatchdogConfig:
         if self.jax_heartbeat_seconds <= self.silence_seconds:
             raise UserError(
                 f"watchdog.jax_heartbeat_seconds={self.jax_heartbeat_seconds} must be above "
-                f"watchdog.silence_seconds={self.silence_seconds:g}: JAX names no host"
+                f"watchdog.silence_seconds={self.silence_seconds:g}; otherwise JAX aborts first "
+                "and names no host"
             )
 
 
@@ -488,7 +489,8 @@ def generator_config(model: ModelConfig, objective: ObjectiveConfig) -> ModelCon
     if min(hidden, mlp, heads) < 1 or hidden % heads:
         raise UserError(
             f"objective.generator_size={size:g} gives the generator hidden size {hidden}, MLP size "
-            f"{mlp} and {heads} heads; the hidden size must be a multiple of at least one head"
+            f"{mlp} and {heads} heads; it needs at least one head and a hidden size divisible by "
+            "the number of heads"
         )
     position = model.position
     if objective.generator_position:

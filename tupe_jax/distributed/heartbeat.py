@@ -12,7 +12,7 @@ SLOW_FACTOR, SLOW_SHARE = 2.0, 0.2
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """How far a process is."""
+    """The progress of a process."""
 
     marks: int = 0
     """Events so far. All processes run the same program, so the one with the fewest is behind."""

@@ -59,8 +59,8 @@ def fill_masks(
     """The `top_k` most likely tokens for each [MASK] of each text."""
     if tokenizer.size > model.config.vocab_size:
         raise UserError(
-            f"the vocabulary has {tokenizer.size} tokens, but the model has "
-            f"{model.config.vocab_size}; use the vocabulary that the model was trained with"
+            f"the tokenizer has {tokenizer.size} tokens, but the model has "
+            f"{model.config.vocab_size}; use the tokenizer that the model was trained with"
         )
     top_k = whole_number(top_k, "top_k")
     if top_k < 1:

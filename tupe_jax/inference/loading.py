@@ -43,7 +43,7 @@ def load(
     found = _expand_home(path)
     check_reachable(found)
     if not found.exists():
-        raise UserError(f"{path}: no such folder; `tupe pretrain` makes a model")
+        raise UserError(f"{path}: no such folder; train a model with `tupe pretrain`")
     if found.is_file():
         raise _released(found) or UserError(f"{path} is a file; give the folder it is in")
     if files.read_config(found) is not None:
@@ -92,10 +92,10 @@ def _load_checkpoint(path: str | os.PathLike[str], found: Path) -> TrainedModel:
     # Imported here because exported models must load without Orbax.
     from tupe_jax.checkpointing.manager import load_for_use
 
-    about, tokenizer, params = load_for_use(found)
-    if "model" not in about.config:
+    metadata, tokenizer, params = load_for_use(found)
+    if "model" not in metadata.config:
         raise UserError(f"{path} is an unfinished fine-tuning run; it has no model yet")
-    exported = exported_models(from_mapping(Config, about.config, f"{path}: config"), params)
+    exported = exported_models(from_mapping(Config, metadata.config, f"{path}: config"), params)
     generator = exported.generator
     return TrainedModel(
         path,
@@ -103,9 +103,9 @@ def _load_checkpoint(path: str | os.PathLike[str], found: Path) -> TrainedModel:
         arrays_of(exported.model),
         SentencePieceTokenizer.parse(tokenizer, found),
         ModelMetadata(
-            step=about.step,
-            length=about.config["data"]["length"],
-            run={"config": about.config, "valid_loss": about.valid_loss},
+            step=metadata.step,
+            length=metadata.config["data"]["length"],
+            run={"config": metadata.config, "valid_loss": metadata.valid_loss},
         ),
         None if generator is None else (generator.config, arrays_of(generator)),
     )
@@ -148,7 +148,7 @@ def _released(file: Path) -> UserError | None:
     if file.suffix not in (".pt", ".npz") or not file.is_file():
         return None
     return UserError(
-        f"{file} is in the released format; `tupe import-fairseq {file} FOLDER` makes a model of it"
+        f"{file} is in the released format; convert it with `tupe import-fairseq {file} FOLDER`"
     )
 
 
@@ -156,4 +156,4 @@ def _refuse_second_tokenizer(
     path: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None
 ) -> None:
     if vocabulary is not None:
-        raise UserError(f"{path} has its own vocabulary; leave out --vocabulary={vocabulary}")
+        raise UserError(f"{path} has its own tokenizer; leave out --vocabulary={vocabulary}")

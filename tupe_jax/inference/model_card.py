@@ -94,7 +94,7 @@ def _use(model: TrainedModel, name: str, format: Format) -> str:
     fills = has_lm_head or model.generator is not None
     call = 'fill_mask("a text with a [MASK] in it")' if fills else 'encode("a text")'
     if tokenizer is None:
-        call = "module  # without a vocabulary it reads no texts"
+        call = "module  # without a tokenizer it cannot read text"
     for head in model.metadata.heads.values():
         call = 'predict(("a text", "another"))' if head.texts == 2 else 'predict("a text")'
     return f"```python\nimport tupe_jax\n\nmodel = tupe_jax.load({name!r})\nmodel.{call}\n```"

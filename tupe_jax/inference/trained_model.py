@@ -69,7 +69,7 @@ class TrainedModel:
     def tokenizer(self) -> Tokenizer:
         if self.optional_tokenizer is None:
             raise UserError(
-                f"{self.path} has no vocabulary and reads no texts; give the SentencePiece file "
+                f"{self.path} has no tokenizer and cannot read text; give the SentencePiece file "
                 "that the model was trained with as --vocabulary=FILE (in Python vocabulary=FILE)"
             )
         return self.optional_tokenizer
@@ -247,13 +247,13 @@ def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
     pad_id = tokenizer.special.pad_id
     if tokenizer.size != config.vocab_size:
         raise UserError(
-            f"{tokenizer.path}: a vocabulary of {tokenizer.size} tokens, but the model has "
-            f"{config.vocab_size}; it was trained with another one"
+            f"{tokenizer.path}: {tokenizer.size} tokens, but the model has "
+            f"{config.vocab_size}; the model was trained with another tokenizer"
         )
     if config.pad_id != pad_id:
         raise UserError(
             f"the model pads with token {config.pad_id}, but [PAD] is token {pad_id} in "
-            f"{tokenizer.path}; it was trained with another vocabulary"
+            f"{tokenizer.path}; the model was trained with another tokenizer"
         )
     if config.cls_last != tokenizer.cls_last:
         where = {True: "last", False: "first"}

@@ -1,0 +1,1 @@
+"""Other formats: released TUPE checkpoints, Hugging Face's layout, model folders."""

@@ -118,7 +118,7 @@ class Encoder(nnx.Module):
         return self._forward(tokens_BxS, key, keep_all=False)[0]
 
     def hidden_states(self, tokens_BxS: jax.Array) -> list[jax.Array]:
-        """The input of the first layer and the output of every layer, the last one normalised."""
+        """The input of the first layer and the output of every layer, the last one normalized."""
         last, inputs = self._forward(tokens_BxS, None, keep_all=True)
         return [*inputs, last]
 
@@ -147,7 +147,7 @@ class Encoder(nnx.Module):
         )
 
     def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
-        """Token embedding (and added positions), normalised; zero at padding."""
+        """Token embedding (and added positions), normalized; zero at padding."""
         x = self.tokens_and_segments(tokens_BxS)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:

@@ -3,7 +3,7 @@
 Matrix products only, a multiply-add being two operations. Softmax, LayerNorm, GELU, dropout and
 RoPE's rotations are left out, as is usual: on accelerators other units compute them. Neither
 recomputed activations (`remat`) nor padding to tiles count, so a fraction of the peak computed from
-these numbers is model FLOPs utilisation (MFU). The position terms are counted in the functions of
+these numbers is model FLOPs utilization (MFU). The position terms are counted in the functions of
 the chosen encodings, so the encoding of a user is counted as well.
 """
 

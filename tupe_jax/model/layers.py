@@ -16,7 +16,7 @@ Initializer = Callable[[jax.Array, Sequence[int]], jax.Array]
 
 
 def normal(key: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """N(0, 0.02), the papers' initialisation of every linear and embedding weight."""
+    """N(0, 0.02), the papers' initialization of every linear and embedding weight."""
     return 0.02 * jax.random.normal(key, shape)
 
 

@@ -1,4 +1,4 @@
-"""All objectives by name, and the model that a checkpoint of any of them exports."""
+"""All objectives by name, and the models that a checkpoint of any of them exports."""
 
 from collections.abc import Callable, Mapping, Sequence
 

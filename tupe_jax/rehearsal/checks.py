@@ -189,7 +189,7 @@ def _reading_seconds(plan: Plan, index: PreparedIndex, compiled: CompileResult) 
 def _reader(seconds: float, step_seconds: float) -> Finding:
     values = {"batch_seconds": seconds, "step_seconds": step_seconds}
     text = (
-        f"this machine reads one host's share of a batch in {duration(seconds)}; "
+        f"this machine reads one host's shard of a batch in {duration(seconds)}; "
         f"a step takes {duration(step_seconds)}"
     )
     if seconds > step_seconds:

@@ -1,6 +1,6 @@
 """The versions of the packages that decide what a run computes and writes."""
 
-from importlib.metadata import PackageNotFoundError, version
+import importlib.metadata
 
 from tupe_jax import __version__
 
@@ -12,11 +12,12 @@ PACKAGES = (
 
 def package_versions() -> dict[str, str | None]:
     """By name; None if a package is not installed, as libtpu outside of TPU machines."""
-    return {"tupe_jax": __version__} | {package: _version(package) for package in PACKAGES}
+    return {"tupe_jax": __version__} | {package: installed_version(package) for package in PACKAGES}
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """None if the package is not installed."""
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
         return None

@@ -39,7 +39,10 @@ def hold(workdir: Path, processes: ProcessGroup) -> AbstractContextManager[None]
     """
     if processes.index:
         return nullcontext()
-    refusal = f"{workdir}: another run trains here; wait for its end or give another --workdir"
+    refusal = (
+        f"{workdir}: another run is using this work directory; wait until it ends, or choose "
+        "another --workdir"
+    )
     return exclusive_lock(workdir / LOCK_FILE, RetryError(refusal))
 
 
@@ -61,6 +64,6 @@ def _check_shared(workdir: Path, processes: ProcessGroup) -> None:
     if blind:
         names = ", ".join(processes.name(i) for i in blind[:8])
         raise UserError(
-            f"{absolute(workdir)} of {processes.name(0)} is another folder at {names}: "
+            f"{absolute(workdir)} is not the same folder at {processes.name(0)} and at {names}: "
             "give a --workdir on a file system that all processes share"
         )

@@ -21,7 +21,7 @@ class UserError(ValueError):
 class RetryError(UserError):
     """A failure of the environment: the same command may succeed if it is restarted.
 
-    Launchers recognise it by its exit code and restart the command.
+    Launchers recognize it by its exit code and restart the command.
     """
 
     exit_code = RETRY_EXIT_CODE

@@ -2,8 +2,8 @@
 
 Writes have a generation precondition, so of several processes that write the object at the same
 time one succeeds. A lock that is not renewed for `STALE_SECONDS`, by the clock of the storage, is
-taken over. So is that of a dead process of this machine, at once. A holder that was suspended so
-long that another has taken over notices it at its next renewal, and ends.
+taken over. The lock of a dead process on this machine is taken over at once. A holder that was
+suspended so long that another has taken over notices it at its next renewal, and ends.
 """
 
 import json

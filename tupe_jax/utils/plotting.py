@@ -131,8 +131,8 @@ def attention_by_position(bias: ArrayLike) -> NDArray[np.float64]:
     """Softmax over the last axis: the attention that a position bias alone gives."""
     logits: NDArray[np.float64] = np.asarray(bias, np.float64)
     weights: NDArray[np.float64] = np.exp(logits - logits.max(-1, keepdims=True))
-    normalised: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
-    return normalised
+    normalized: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
+    return normalized
 
 
 def smoothed(values_N: NDArray[np.float64]) -> NDArray[np.float64]:

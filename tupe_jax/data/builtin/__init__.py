@@ -1,7 +1,7 @@
 """The built-in corpus: English-like documents from a seeded grammar, with trees, roles and tasks.
 
 It needs no download, and neither TensorFlow nor JAX. `documents` gives running text by document
-number; `labelled` gives acceptability, sentiment, paraphrase and inference examples.
+number; `labelled` gives acceptability, sentiment, paraphrase and NLI examples.
 """
 
 from tupe_jax.data.builtin.document import Document, document, documents

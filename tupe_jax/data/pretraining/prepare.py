@@ -306,7 +306,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot create this folder ({reason(error)})") from None
-    # There are no folders on object storage, but an object beside it can be locked.
+    # There are no folders on object storage, but another object can be locked.
     lock = folder.with_name(f"{folder.name}.lock") if is_object(folder) else folder
     with exclusive_lock(lock, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield

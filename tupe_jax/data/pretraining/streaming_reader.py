@@ -1,5 +1,7 @@
 """A reader that needs no preparation: a SeqIO task straight to batches, for small runs.
 
+Selected by `data.reader='live'`.
+
 The state is a count: the epoch, and the sequences taken from it. Restoring runs the deterministic
 pipeline of that epoch again and skips the sequences already taken. The saved state of a tf.data
 iterator would instead hold its shuffle buffers: megabytes that only the same number of processes

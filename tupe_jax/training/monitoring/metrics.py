@@ -243,7 +243,7 @@ def _report_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise writing_failed(
-            f"{path}: cannot write metrics ({reason(error)}); free the disk or choose another "
+            f"{path}: cannot write metrics ({reason(error)}); free disk space or choose another "
             "--workdir",
             error,
         ) from error
