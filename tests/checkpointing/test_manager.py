@@ -176,9 +176,7 @@ def test_another_model_is_an_error_and_no_reason_to_fall_back(tmp_path, changes,
 def test_a_model_of_another_size_is_named_by_its_first_array(tmp_path):
     checkpoints = open_at(tmp_path)
     save(checkpoints, 1, model_state())
-    with pytest.raises(
-        UserError, match=r"params\.encoder\.\S+ is \[.*\] .* there, \[.*\] .* in th"
-    ):
+    with pytest.raises(UserError, match=r"params\.encoder\.\S+ is \[.*\] .* there, but \[.*\] "):
         checkpoints.restore(abstract(model_state(hidden_size=32)))
     with pytest.raises(UserError, match=r"ema\.encoder\.\S+ is absent there"):
         checkpoints.restore(abstract(model_state(ema=True)))
