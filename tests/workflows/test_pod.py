@@ -9,7 +9,7 @@ from tests.workflows.steps import Step, in_order
 pytestmark = pytest.mark.slow
 
 MIXTURE = {"wikipedia + ": "builtin:100 + "}
-BUCKET = {"gs://tupe-runs": "gs://runs/pod"}  # of the emulator
+BUCKET = {"gs://tupe-runs": "bucket"}  # tests/training/test_object_storage.py runs on gs://
 LAUNCH = (
     "launch/tpu_vm.sh resume --name=tupe-r --zone=us-west4-a --accelerator=v5litepod-256 --spot "
     "--wheel=dist/tupe_jax-0.1.0-py3-none-any.whl -- "
@@ -22,7 +22,7 @@ SMALL = f"""
   --config.data.length=32 {MODEL} {LONG_ENOUGH_TO_STOP} --config.train.steps=100
   --config.checkpoint.every=10
 """
-DATA = "--config.data.prepared=gs://runs/pod/data --config.data.length=32"
+DATA = "--config.data.prepared=bucket/data --config.data.length=32"
 
 STEPS = [
     Step(
@@ -35,7 +35,7 @@ STEPS = [
         "--vocabulary=gs://tupe-runs/pod.model --out=gs://tupe-runs/data",
         small="--length=32 --workers=1",
         instead=MIXTURE | BUCKET,
-        leaves="gs://runs/pod/data/index.json",
+        leaves="bucket/data/index.json",
     ),
     Step(
         "tupe rehearse --config=tupe_r:modern --target=v5e:16x16 --workdir=gs://tupe-runs/tupe_r "
@@ -50,7 +50,7 @@ STEPS = [
         run=f"launch/local.sh --processes=2 -- {PRETRAIN}",
         small=SMALL,
         instead=BUCKET,
-        stop_at="gs://runs/pod/tupe_r/metrics.jsonl",
+        stop_at="bucket/tupe_r/metrics.jsonl",
         says="saved",
     ),
     Step(
@@ -58,7 +58,7 @@ STEPS = [
         run=f"launch/local.sh --processes=2 -- {PRETRAIN}",
         small=SMALL,
         instead=BUCKET,
-        leaves="gs://runs/pod/tupe_r/checkpoints/100",
+        leaves="bucket/tupe_r/checkpoints/100",
     ),
     Step(
         "launch/local.sh --processes=2 --devices=2 -- pretrain --config=quickstart "
@@ -71,8 +71,9 @@ STEPS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def files(folder, gcs):
+def files(folder):
     write_text(folder / "data/books/one.txt.gz")
+    (folder / "bucket").mkdir()
 
 
 @in_order(STEPS)
