@@ -1,1 +1,1 @@
-"""Faults in real runs of `tupe pretrain`: a campaign as a command, and a sample of it as tests."""
+"""Faults in real runs of `tupe pretrain`, as a command: `python -m tests.faults`."""
