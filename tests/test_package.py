@@ -213,6 +213,7 @@ def test_failures_of_the_environment_have_their_own_exit_code(monkeypatch, capsy
     assert capsys.readouterr().err == "tupe pretrain: the storage failed\n"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_documents_runs():
     """Each page's Python blocks, in order, in a namespace of their own.
 

@@ -46,6 +46,7 @@ def test_what_is_reported(what, capsys):
     assert result["model_flops_per_second"] == pytest.approx(flops * result["tokens_per_second"])
 
 
+@pytest.mark.slow
 def test_the_same_model_of_transformers_takes_turns(capsys):
     words = ("step", *SMALL, "--config.model.dtype=float32", "--shapes=2x16")
     lines = bench(capsys, *words, "--against=transformers", "--json")

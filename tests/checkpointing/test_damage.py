@@ -257,6 +257,7 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path):
     assert names(tmp_path) == ["1", "5"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_reported_at_the_next_call_and_nothing_is_lost(tmp_path):
     run = """
         checkpoints = open_at(sys.argv[1])

@@ -77,6 +77,7 @@ def test_the_state_may_be_donated_as_soon_as_save_returns(tmp_path):
     assert all((np.asarray(w) == 1.0).all() for w in restored.values())
 
 
+@pytest.mark.slow
 def test_a_state_is_restored_onto_other_devices(tmp_path):
     state = {"w": jnp.arange(64.0).reshape(16, 4), "count": jnp.int32(5)}
     checkpoints = open_at(tmp_path / "one")

@@ -128,6 +128,7 @@ def analysis_of(finetuned, out, *arguments):
     return (out / "report.txt").read_text(), json.loads((out / "analysis.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_probed_with_built_in_pairs(finetuned, tmp_path, monkeypatch):
     monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PAIRS", 10)
     monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PROBE_PAIRS", 60)

@@ -108,6 +108,7 @@ def test_the_released_format_keeps_every_bit_on_its_way_there_and_back(
     assert_same_numbers(workdir, "small_imported")
 
 
+@pytest.mark.slow
 def test_an_exported_model_is_used_without_orbax_and_tensorflow(exported, tmp_path):
     """In a process where their import fails, as it does where they are not installed."""
     script = f"""

@@ -145,6 +145,7 @@ with StopSignal(), ProcessGroup(0, ("a", "b"), {1: connection}) as processes:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_while_a_process_ends_does_not_keep_it_from_ending(number):
     with python(INTERRUPTED_TWICE, str(int(number))) as process:

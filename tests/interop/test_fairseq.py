@@ -288,6 +288,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path, capsys):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_without_torch_the_extra_is_named(tmp_path):
     script = f"""
 import sys

@@ -163,6 +163,7 @@ def test_options_of_a_study_belong_to_its_variants(tmp_path, capsys):
     assert option in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_options_survive_pre_training_export_and_loading(config_file, tmp_path):
     run, out = tmp_path / "run", tmp_path / "exported"
     flags = [f"--config.{name}={value}" for name, value in TINY_RUN.items()]

@@ -119,6 +119,7 @@ def test_symmetric_biases_are_symmetric(variant):
     np.testing.assert_array_equal(bias, bias.swapaxes(1, 2))
 
 
+@pytest.mark.slow
 @given(left=st.floats(0.01, 3), right=st.floats(0.01, 3))
 @settings(max_examples=20, deadline=None)
 def test_attenuated_rows_sum_to_one_and_fall_off_with_their_own_decay(left, right):

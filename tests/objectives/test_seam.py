@@ -175,6 +175,7 @@ def finished(corpus, tmp_path_factory):
         return arguments, workdir, runs.run_here(arguments, workdir)
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_write_the_metrics_of_each_term(finished):
     _, workdir, run = finished
     assert run.finished
@@ -218,6 +219,7 @@ def test_a_stopped_run_resumes_exactly(finished, tmp_path):
     assert set(params) == {"generator", "discriminator"}
 
 
+@pytest.mark.slow
 def test_the_summary_shows_its_metrics_and_no_masks_that_the_model_cannot_fill(finished):
     _, workdir, run = finished
     text = summarise(run, workdir)
@@ -226,6 +228,7 @@ def test_the_summary_shows_its_metrics_and_no_masks_that_the_model_cannot_fill(f
     assert "[MASK]" not in text
 
 
+@pytest.mark.slow
 def test_its_checkpoint_names_it_and_loads_as_what_it_exports(finished):
     _, workdir, run = finished
     metadata, _, _ = load_for_use(workdir)
@@ -250,6 +253,7 @@ def test_data_without_its_feature_is_refused(corpus, tmp_path):
         runs.run_here(arguments_of(corpus), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_resume_with_another_objective(finished):
     arguments, workdir, _ = finished
     with pytest.raises(UserError, match=r"objective\.name"):

@@ -158,6 +158,7 @@ def test_a_vocabulary_of_another_size_is_refused_before_rows_are_made(corpus, tm
     assert made == []
 
 
+@pytest.mark.slow
 def test_a_folder_of_an_older_version_needs_the_vocabulary(corpus, folder, tmp_path):
     as_an_older_version_wrote_it(folder)
     arguments = runs.settings(folder.parent, **{"data.prepared": folder, "train.steps": 2})
@@ -217,12 +218,13 @@ def validation_rows(corpus, task, rows=10_000):
     return sorted(row.tobytes() for row in live_corpus(corpus, task, rows).validation["tokens"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
     [
         "builtin:400 + 2 * text:{folder}/none_held_out.txt",
-        pytest.param("2 * text:{folder}/none_held_out.txt + builtin:400", marks=pytest.mark.slow),
-        pytest.param("builtin:400 + text:{folder}/held_out.txt", marks=pytest.mark.slow),
+        "2 * text:{folder}/none_held_out.txt + builtin:400",
+        "builtin:400 + text:{folder}/held_out.txt",
     ],
 )
 def test_validation_of_a_live_mixture_is_one_pass_of_each_source(task, corpus, texts):
@@ -244,6 +246,7 @@ def test_validation_of_a_live_mixture_is_spread_over_its_sources_by_size(corpus,
     assert abs(sum(row in of_small for row in found) - 20 * share) <= 1
 
 
+@pytest.mark.slow
 def test_a_live_mixture_without_any_held_out_document_is_refused(corpus, texts):
     source = f"text:{texts}/none_held_out.txt"
     with pytest.raises(UserError, match="held out"):

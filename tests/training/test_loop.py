@@ -139,6 +139,7 @@ def test_data_of_other_settings_is_not_taken_for_ones_own(corpus, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_profile_of_a_few_steps_that_a_stop_cuts_short(corpus, tmp_path):
     arguments = runs.settings(corpus, **{"train.profile_at": 2, "train.steps": 4})
     assert not runs.run_here(arguments, tmp_path, runs.StopAfter(3)).finished

@@ -45,6 +45,7 @@ def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole_batch():
     whole, parts = (step_and_state(accumulate=n) for n in (1, 4))
     (one, metrics), (four, others) = (step(state, tokens()) for step, state in (whole, parts))
@@ -143,6 +144,7 @@ def test_the_state_is_made_with_its_sharding(count):
     assert all(leaf.committed for leaf in jax.tree.leaves(state.params))
 
 
+@pytest.mark.slow
 def test_bench_reports_the_cost_of_a_save(monkeypatch, capsys):
     monkeypatch.setattr(save_speed, "WINDOW_SECONDS", 0.01)
     small = ["--config.model.hidden_size=16", "--config.train.batch_size=4"]

@@ -351,6 +351,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
     assert not (tmp_path / "out" / "index.json").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_writer(settings: PrepareConfig, tmp_path: Path) -> None:
     def second_command(shards_done: int, shards: int, tokens: int) -> None:
         with pytest.raises(UserError, match="another `tupe prepare` is writing to it"):

@@ -152,6 +152,7 @@ def test_a_seqio_task_or_mixture_resumes_exactly(
         assert (take(resumed, 1) == batch).all()
 
 
+@pytest.mark.slow
 def test_a_mixture_does_not_end_at_an_empty_source(
     texts: list[DocumentSource], tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
