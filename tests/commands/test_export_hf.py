@@ -81,10 +81,10 @@ def test_other_encodings_are_refused_by_the_setting(config, words):
 def test_a_tokenizer_that_bert_does_not_support_is_refused(tmp_path):
     tokenizer = {"model": {"type": "BPE"}, "normalizer": None, "added_tokens": []}
     vocabulary = json.dumps({"special": {}, "tokenizer": tokenizer}).encode()
-    with pytest.raises(UserError, match=r"with WordPiece and .*, this model with BPE"):
+    with pytest.raises(UserError, match=r"WordPiece .*BPE"):
         write_files(spread_model(small_config("bert_a")), vocabulary, tmp_path)
 
 
 def test_a_head_is_not_dropped_silently():
-    with pytest.raises(UserError, match=r"'cola'.* or leave out --format=hf"):
+    with pytest.raises(UserError, match=r"'cola'.*--format=hf"):
         to_state_dict(spread_model(small_config("bert_a"), heads={"cola": 2}))

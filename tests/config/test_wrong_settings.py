@@ -86,16 +86,16 @@ def test_unknown_or_contradictory_encodings(position, words):
 
 
 def test_rope_needs_an_even_head_size():
-    with pytest.raises(UserError, match=r"hidden_size=15.*num_heads=5.*gives 3"):
+    with pytest.raises(UserError, match=r"hidden_size=15.*num_heads=5"):
         make(small_config("rope", hidden_size=15, num_heads=5))
 
 
 @pytest.mark.parametrize("variant", ["bert_a", "tupe_a", "bert_a_d", "attenuated_layer"])
 def test_input_longer_than_the_table(variant):
     model = spread_model(small_config(variant))
-    with pytest.raises(UserError, match=r"21 tokens.*max_length=20"):
+    with pytest.raises(UserError, match=r"21.*max_length=20"):
         model(random_tokens(length=21))
-    with pytest.raises(UserError, match=r"21 tokens.*max_length=20"):
+    with pytest.raises(UserError, match=r"21.*max_length=20"):
         jax.eval_shape(lambda tokens: model(tokens), jnp.ones((2, 21), jnp.int32))
 
 
@@ -111,7 +111,7 @@ def test_token_ids_out_of_range(token):
     tokens = random_tokens()
     tokens[1, 2] = token
     for wrong in (tokens, jnp.asarray(tokens)):
-        with pytest.raises(UserError, match=rf"token id {token} .*vocab_size=50"):
+        with pytest.raises(UserError, match=rf"{token} .*vocab_size=50"):
             model(wrong)
     # Inside jit values cannot be checked: the row turns into NaN instead of another word's.
     result = np.asarray(logits(model, tokens))
@@ -123,26 +123,26 @@ def test_token_ids_out_of_range(token):
     "tokens", [np.ones((2, 3)), np.ones(3, int), np.ones((1, 2, 3), int), [[1, 2]]]
 )
 def test_tokens_of_the_wrong_kind(tokens):
-    with pytest.raises(UserError, match=r"integers of shape \[batch, length\]"):
+    with pytest.raises(UserError, match=r"\[batch, length\]"):
         spread_model(small_config("tupe_r"))(tokens)
 
 
 @pytest.mark.parametrize("position", [13, -1])
 def test_chosen_positions_out_of_range(position):
     model, positions = spread_model(small_config("tupe_r")), np.array([[0], [position]])
-    with pytest.raises(UserError, match=rf"position {position} .*length=13"):
+    with pytest.raises(UserError, match=rf"{position} .*length=13"):
         model(random_tokens(), positions_BxM=positions)
     chosen = nnx.jit(lambda m, p: m(random_tokens(), positions_BxM=p))(model, positions)
     assert np.isnan(chosen[1]).all()
 
 
 def test_a_name_is_registered_once():
-    with pytest.raises(UserError, match="'t5' exists already"):
+    with pytest.raises(UserError, match="'t5'"):
         relative_encoding("t5")(lambda config: None)
 
 
 def test_unknown_head():
-    with pytest.raises(UserError, match="no classification head 'cola'; the model has: rte"):
+    with pytest.raises(UserError, match=r"'cola'.*rte"):
         spread_model(small_config("tupe_r"), heads={"rte": 2}).classify(
             random_tokens(), head="cola"
         )
@@ -156,5 +156,5 @@ def test_a_config_dict_becomes_a_config():
     assert config == ModelConfig(
         hidden_size=32, num_heads=4, dropout=0.0, position=PositionConfig(relative="t5")
     )
-    with pytest.raises(UserError, match=r"model\.position has no setting 'relativ' \(did you mean"):
+    with pytest.raises(UserError, match=r"model\.position .*'relativ'.*'relative'"):
         from_mapping(ModelConfig, {"position": {"relativ": "t5"}}, "model")

@@ -86,7 +86,7 @@ def test_sizes_that_do_not_match_the_devices(sizes, words):
 
 
 def test_slices_of_different_sizes_are_refused():
-    with pytest.raises(UserError, match="same number of devices, not 4, 3"):
+    with pytest.raises(UserError, match="4, 3"):
         make_mesh(MeshConfig(), sorted(chips(2, 2, 2), key=lambda chip: chip.id)[:-1])
 
 
@@ -112,7 +112,7 @@ def test_a_mesh_that_does_not_divide_the_model_or_the_batch(sizes, words):
 def test_every_slice_has_its_share_of_the_batch():
     mesh = AbstractMesh((2, 2, 2, 1), MESH_AXES)
     check_batch(16, 2, mesh)
-    with pytest.raises(UserError, match=r"12 .*accumulate=1.* 8 devices .*mesh.slice=2 x mesh"):
+    with pytest.raises(UserError, match=r"12 .*accumulate=1.* 8 .*mesh\.slice=2"):
         check_batch(12, 1, mesh)
 
 

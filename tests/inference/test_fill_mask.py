@@ -97,18 +97,18 @@ def test_a_sentence_as_long_as_the_position_table_fits(model, vocabulary):
     text = "the " * 17 + "[MASK]"
     assert len(encode_masked(vocabulary, text)) + 2 == model.config.position.max_length
     assert len(fill_masks(model, vocabulary, [text])) == 1
-    with pytest.raises(UserError, match=r"'the the .*\.\.\.' has 21 tokens.*max_length=20"):
+    with pytest.raises(UserError, match=r"'the the .*\.\.\.' .*21 .*max_length=20"):
         fill_masks(model, vocabulary, ["the " + text])
 
 
 def test_wrong_input_is_a_user_error(model, vocabulary):
     assert fill_masks(model, vocabulary, []) == []
-    with pytest.raises(UserError, match=r"the text 'the cat' has no \[MASK\]"):
+    with pytest.raises(UserError, match=r"'the cat' .*\[MASK\]"):
         fill_masks(model, vocabulary, ["the cat"])
     with pytest.raises(UserError, match="top_k=0"):
         fill_masks(model, vocabulary, ["the [MASK]"], top_k=0)
     smaller = spread_model(dataclasses.replace(model.config, vocab_size=vocabulary.size - 1))
-    with pytest.raises(UserError, match=f"{vocabulary.size} tokens.* the model"):
+    with pytest.raises(UserError, match=f"{vocabulary.size} tokens"):
         fill_masks(smaller, vocabulary, ["the [MASK]"])
 
 

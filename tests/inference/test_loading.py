@@ -49,26 +49,26 @@ def test_a_folder_without_a_tokenizer_needs_one_for_texts(model, vocabulary, tmp
     folder = saved(model, tmp_path / "m")
     bare = load(folder)
     assert_same(bare, model)
-    with pytest.raises(UserError, match=r"/m .* --vocabulary=FILE"):
+    with pytest.raises(UserError, match=r"/m .*--vocabulary="):
         _ = bare.tokenizer
     assert_same(load(folder, vocabulary.path), model)
 
 
 def test_a_second_tokenizer_is_refused(model, vocabulary, tmp_path):
     folder = saved(model, tmp_path / "m", vocabulary)
-    with pytest.raises(UserError, match="leave out --vocabulary="):
+    with pytest.raises(UserError, match="--vocabulary="):
         load(folder, vocabulary.path)
 
 
 def test_a_tokenizer_of_another_size_is_refused(vocabulary, tmp_path):
     larger = spread_model(dataclasses.replace(tuning.MODEL, vocab_size=301))
-    with pytest.raises(UserError, match="300 tokens, but the model has 301"):
+    with pytest.raises(UserError, match=r"300 .*301"):
         load(saved(larger, tmp_path / "m", vocabulary))
 
 
 def test_a_model_that_pads_with_another_token_is_refused(vocabulary, tmp_path):
     other = spread_model(small_config(vocab_size=tuning.PIECES, pad_id=1))
-    with pytest.raises(UserError, match=r"pads with token 1, but \[PAD\] is token 0"):
+    with pytest.raises(UserError, match=r"1, .*\[PAD\] .*0"):
         load(saved(other, tmp_path / "m", vocabulary))
 
 
@@ -79,7 +79,7 @@ def test_the_only_trial_of_a_fine_tuning_run_is_found_but_several_are_refused(
     for path in (tmp_path, folder.parent, folder):
         assert_same(load(path), model)
     shutil.copytree(folder.parent, tmp_path / "lr0.1-seed1")
-    with pytest.raises(UserError, match=r"several .* lr0\.1-seed0, lr0\.1-seed1"):
+    with pytest.raises(UserError, match=r"lr0\.1-seed0, lr0\.1-seed1"):
         load(tmp_path)
 
 

@@ -186,7 +186,7 @@ def test_layers_with_separate_biases_have_separate_results(model_folder):
 
 
 def test_an_encoding_without_a_bias_is_a_user_error(model_folder):
-    with pytest.raises(UserError, match="bert_a has no position bias; `tupe analyze`"):
+    with pytest.raises(UserError, match=r"bert_a .*`tupe analyze`"):
         other_model(model_folder, "bert_a").position_bias()
 
 
@@ -195,7 +195,7 @@ def test_a_model_without_a_tokenizer_has_a_position_bias(model, tmp_path):
     bare = tupe_jax.load(tmp_path / "m")
     np.testing.assert_array_equal(bare.position_bias(8), model.position_bias(8))
     for ask in (bare.score, bare.encode, lambda text: bare.fill_mask(f"{text} [MASK]")):
-        with pytest.raises(UserError, match=r"/m .* vocabulary=FILE\)") as error:
+        with pytest.raises(UserError, match=r"/m .*vocabulary=") as error:
             ask("the dog")
         assert "\n" not in str(error.value)
 

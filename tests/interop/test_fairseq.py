@@ -73,7 +73,7 @@ def test_the_newest_release_stacks_the_position_projections():
     model = fairseq.from_state_dict(state, num_heads=4)
     assert_same_state(fairseq.to_state_dict(model), golden_state())
     state[f"{PREFIX}.rp_bucket"][3, 7] = 9
-    with pytest.raises(UserError, match="rp_bucket is not T5's with 32 bins"):
+    with pytest.raises(UserError, match=r"rp_bucket.*32"):
         fairseq.from_state_dict(state, num_heads=4)
 
 
@@ -130,7 +130,7 @@ def test_a_wrong_number_of_heads():
 
 @pytest.mark.parametrize("variant", ["bert_a", "tupe_a_tie_cls", "bert_a_d", "rope"])
 def test_other_encodings_have_no_released_form(variant):
-    with pytest.raises(UserError, match="TUPE-A and TUPE-R only"):
+    with pytest.raises(UserError, match=r"TUPE-A.*TUPE-R"):
         fairseq.to_state_dict(spread_model(small_config(variant)))
 
 
@@ -149,7 +149,7 @@ def test_a_head_may_have_any_name():
 
 
 def test_other_bins_have_no_released_form():
-    with pytest.raises(UserError, match=r"32 relative bins.*relative_bins=8"):
+    with pytest.raises(UserError, match=r"32.*relative_bins=8"):
         fairseq.to_state_dict(spread_model(small_config("tupe_r")))
 
 
@@ -203,7 +203,7 @@ def test_without_a_tokenizer_a_model_is_analysed_and_exported(tmp_path, capsys):
     assert "It was imported from tupe_r.npz, a checkpoint of the official form." in card
     model = tupe_jax.load(out)
     assert model.position_bias(8).shape == (1, 4, 8, 8)
-    with pytest.raises(UserError, match=r"/out .* --vocabulary=FILE"):
+    with pytest.raises(UserError, match=r"/out .*--vocabulary="):
         model.encode("a text")
     asked = ["analyze", str(out), "--length=8", "--words=2", f"--out={looks}"]
     assert cli.main(asked) == 0

@@ -86,7 +86,7 @@ def test_batches_hold_every_sequence_once(model):
 def test_sequences_are_sentences_between_special_tokens(model):
     (row,) = encode_sentences(Numbers(), ["7 8"], model.config)
     assert list(row) == [CLS_ID, 7, 8, SEP_ID]
-    with pytest.raises(UserError, match="the text ' ' has no words"):
+    with pytest.raises(UserError, match="' '"):
         encode_sentences(Numbers(), [" "], model.config)
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_scored_is_an_error(model):
     with pytest.raises(UserError, match="no minimal pairs"):
         score_pairs(model, Numbers(), [])
     long = " ".join(["7"] * 19)
-    with pytest.raises(UserError, match=r"21 tokens.*position\.max_length=20"):
+    with pytest.raises(UserError, match=r"21 .*position\.max_length=20"):
         score_pairs(model, Numbers(), [MinimalPair(long, "7", "long")])
 
 
@@ -117,7 +117,7 @@ def test_files_in_the_form_of_blimp_are_read(tmp_path):
     assert read_minimal_pairs(path) == [MinimalPair("Who left?", "Left who?", "order")] * 2
     assert read_minimal_pairs(path)[0].same_words
     path.write_bytes(gzip.compress(b'{"sentence_good": "Who left?", "UID": 3}'))
-    with pytest.raises(UserError, match=r"gz:1: missing text 'sentence_bad', 'UID'"):
+    with pytest.raises(UserError, match=r"gz:1: .*'sentence_bad', 'UID'"):
         read_minimal_pairs(path)
     with pytest.raises(UserError, match="no such file"):
         read_minimal_pairs(tmp_path / "missing.jsonl")

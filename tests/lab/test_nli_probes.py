@@ -125,7 +125,7 @@ def test_pairs_that_do_not_fit_are_left_out_and_counted(models, vocabulary, pair
     joined_by_one = replace(vocabulary, pair_separators=1)
     shorter = probe_nli(models["bert_a"], joined_by_one, pairs, length=limit - 1)
     assert shorter.too_long == cut.too_long
-    with pytest.raises(UserError, match="none of 90 pairs has at most 9 tokens"):
+    with pytest.raises(UserError, match=r"\b90 .*\b9 "):
         probe_nli(models["bert_a"], vocabulary, pairs, length=9)
 
 

@@ -88,12 +88,12 @@ def test_words_are_ordinary_and_distinct():
     assert sorted(words) == list(range(5, 50))
     assert list(choose_words(ORDINARY, 10)) == list(choose_words(ORDINARY, 10))
     assert list(choose_words(ORDINARY, 10)) != list(choose_words(ORDINARY, 10, seed=1))
-    with pytest.raises(UserError, match=r"46 probing words: .* has 45 "):
+    with pytest.raises(UserError, match=r"\b46 .*\b45 "):
         choose_words(ORDINARY, 46)
 
 
 def test_lengths_that_do_not_fit_are_rejected(bert_r):
-    with pytest.raises(UserError, match=r"21 tokens is longer than position\.max_length=20"):
+    with pytest.raises(UserError, match=r"21 .*position\.max_length=20"):
         attention_among_identical_words(bert_r, 20, WORDS)
-    with pytest.raises(UserError, match="2 positions are too few"):
+    with pytest.raises(UserError, match=r"\b2 positions"):
         attention_by_bias(bert_r, 2)

@@ -98,7 +98,7 @@ def test_the_delta_is_paired(pairs):
 def test_wrong_use_is_an_error(pairs):
     with pytest.raises(UserError, match="Shuffle-SR"):
         run_probe(role_probe([]), bag_of_words)
-    with pytest.raises(UserError, match=r"600 examples .* shape \[1\]"):
+    with pytest.raises(UserError, match=r"600 .*\[1\]"):
         run_probe(order_probes(pairs)[4], lambda examples: [0])
 
 

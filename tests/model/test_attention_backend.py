@@ -112,7 +112,7 @@ def test_what_the_log_says_is_what_runs(platform, relative, length, kernels):
 @pytest.mark.parametrize("layer_loop", ["auto", "scan"])
 def test_a_model_refuses_what_cannot_run(layer_loop):
     model = spread_model(small_config(attention_implementation="cudnn", layer_loop=layer_loop))
-    with pytest.raises(UserError, match="cuDNN is for GPUs, not for cpu"):
+    with pytest.raises(UserError, match=r"cuDNN.*cpu"):
         model.encode(random_tokens())
 
 

@@ -118,13 +118,13 @@ def test_a_wrong_option_is_refused_by_name(config_file, options, words):
 
 def test_a_shipped_encoding_refuses_options_that_it_does_not_declare():
     config = with_position(small_config("tupe_r"), options={"width": 8})
-    with pytest.raises(UserError, match=r"position\.options\.width.*'t5' has the options t5_gain"):
+    with pytest.raises(UserError, match=r"position\.options\.width.*'t5'.*t5_gain"):
         encodings(config)
 
 
 @pytest.mark.parametrize("make", [lambda config, width: None, lambda config, width=None: None])
 def test_an_option_needs_a_default_of_a_plain_type(make):
-    with pytest.raises(UserError, match="option 'width' of the positional encoding 'band'"):
+    with pytest.raises(UserError, match=r"'width'.*'band'"):
         relative_encoding("band")(make)
 
 

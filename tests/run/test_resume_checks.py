@@ -14,14 +14,14 @@ def test_a_setting_that_came_later_was_at_its_default():
     saved = asdict(Config())
     del saved["model"]["segments"], saved["model"]["position"]["decay_left"]
     check_unchanged(saved, asdict(Config()))
-    with pytest.raises(UserError, match=r"other settings: model\.segments was 0, now 2\."):
+    with pytest.raises(UserError, match=r"\bmodel\.segments .*0.*2"):
         check_unchanged(saved, asdict(Config(model=ModelConfig(segments=2))))
 
 
 def test_a_setting_that_is_gone_is_named():
     saved = asdict(Config())
     saved["model"]["rainbow"] = True
-    with pytest.raises(UserError, match=r"model\.rainbow was True, now None"):
+    with pytest.raises(UserError, match=r"model\.rainbow .*True.*None"):
         check_unchanged(saved, asdict(Config()))
 
 
@@ -30,7 +30,7 @@ def test_a_setting_that_came_later_was_at_its_default_in_a_study_too():
     del saved["pretrain"]["model"]["segments"]
     check_unchanged(saved, {"pretrain": asdict(Config())})
     changed = {"pretrain": asdict(Config(model=ModelConfig(segments=2)))}
-    with pytest.raises(UserError, match=r"pretrain\.model\.segments was 0, now 2\."):
+    with pytest.raises(UserError, match=r"pretrain\.model\.segments .*0.*2"):
         check_unchanged(saved, changed)
 
 
@@ -51,7 +51,7 @@ def test_a_setting_that_came_later_was_at_its_default_in_fine_tuning_too(section
         innermost = innermost[section]
     del innermost["optimizer"]["warmup_from_zero"]
     check_unchanged(saved, noted(False))
-    with pytest.raises(UserError, match=r"optimizer\.warmup_from_zero was False, now True"):
+    with pytest.raises(UserError, match=r"optimizer\.warmup_from_zero .*False.*True"):
         check_unchanged(saved, noted(True))
 
 
@@ -59,5 +59,5 @@ def test_a_top_level_setting_that_came_later_was_at_its_default():
     saved = asdict(Config())
     del saved["seed"]
     check_unchanged(saved, asdict(Config()))
-    with pytest.raises(UserError, match=r"seed was 0, now 3"):
+    with pytest.raises(UserError, match=r"seed .*0.*3"):
         check_unchanged(saved, asdict(Config(seed=3)))

@@ -142,7 +142,7 @@ def test_the_mask_that_deberta_adds_to_its_tokens(tmp_path):
 
 def test_a_missing_special_token_is_not_made_up(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
-    with pytest.raises(UserError, match=r"no mask token '\[MASK\]'"):
+    with pytest.raises(UserError, match=r"'\[MASK\]'"):
         read_tokenizer(tmp_path, "bert", SIZE)
 
 
@@ -163,11 +163,11 @@ def test_two_files_that_disagree_on_capitals_are_refused(tmp_path):
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert settings["do_lower_case"]
     written(tmp_path, tokenizer_config={**settings, "do_lower_case": False})
-    with pytest.raises(UserError, match=r"tokenizer\.json lower-cases, .*do_lower_case .* False"):
+    with pytest.raises(UserError, match=r"tokenizer\.json .*do_lower_case .*False"):
         read_tokenizer(tmp_path, "bert", SIZE)
     del settings["do_lower_case"]
     written(tmp_path, tokenizer_config={**settings, "tokenizer_class": "DebertaV2Tokenizer"})
-    with pytest.raises(UserError, match=r"do_lower_case .* False by default"):
+    with pytest.raises(UserError, match=r"do_lower_case .*False"):
         read_tokenizer(tmp_path, "bert", SIZE)
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}
     written(tmp_path, tokenizer_config=settings)
@@ -195,14 +195,14 @@ def test_tokens_added_to_a_vocabulary(tmp_path, way):
     assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
     assert ours.encode(text).count(size) == 2
     written(tmp_path, **added_in_either_way(size + 7)[way])
-    with pytest.raises(UserError, match=rf"'<ent>' should have id {size + 7}, but has {size}"):
+    with pytest.raises(UserError, match=rf"'<ent>' .*{size + 7}.*{size}"):
         read_tokenizer(tmp_path, "bert", SIZE)
 
 
 @pytest.mark.parametrize("content", [["<ent>"], {"0": "<ent>"}, {"x": {"content": "a"}}])
 def test_malformed_added_tokens_are_an_error(tmp_path, content):
     written(tmp_path, tokenizer_config={"added_tokens_decoder": content})
-    with pytest.raises(UserError, match=r"tokenizer_config.json .*added tokens"):
+    with pytest.raises(UserError, match=r"tokenizer_config\.json"):
         read_tokenizer(tmp_path, "bert", SIZE)
 
 
@@ -219,5 +219,5 @@ def test_a_model_with_the_tokenizer_of_another_type(tmp_path, model_type, file):
 
 def test_an_unknown_tokenizer_class_is_refused(tmp_path):
     written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
-    with pytest.raises(UserError, match="is a BertJapaneseTokenizer, which is not supported"):
+    with pytest.raises(UserError, match="BertJapaneseTokenizer"):
         read_tokenizer(tmp_path, "bert", SIZE)

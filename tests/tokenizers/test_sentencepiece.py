@@ -80,16 +80,16 @@ def test_the_same_text_gives_the_same_bytes() -> None:
 
 
 def test_a_size_that_is_too_large_for_the_text_is_an_error_naming_the_largest() -> None:
-    with pytest.raises(UserError, match=r"100000 tokens are too many.* at most (\d+)") as error:
+    with pytest.raises(UserError, match=r"100000 .*--size=") as error:
         train_sentencepiece(lines(), 100_000)
-    largest = int(str(error.value).split("at most ")[1].split(";")[0])
+    largest = int(str(error.value).split("--size=")[1].split()[0])
     assert train_sentencepiece(lines(), largest)
-    with pytest.raises(UserError, match="too many"):
+    with pytest.raises(UserError, match=str(largest + 1)):
         train_sentencepiece(lines(), largest + 1)
 
 
 def test_a_size_too_small_for_the_characters_is_an_error() -> None:
-    with pytest.raises(UserError, match="20 tokens are too few"):
+    with pytest.raises(UserError, match=r"\b20\b"):
         train_sentencepiece(lines(), 20)
 
 
@@ -99,10 +99,10 @@ def test_no_text_is_an_error() -> None:
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"absent\.model: cannot read the tokenizer"):
+    with pytest.raises(UserError, match=r"absent\.model"):
         SentencePieceTokenizer.load(tmp_path / "absent.model")
     (tmp_path / "text.model").write_text("no model")
-    with pytest.raises(UserError, match=r"text\.model: not a SentencePiece model"):
+    with pytest.raises(UserError, match=r"text\.model: .*SentencePiece"):
         SentencePieceTokenizer.load(tmp_path / "text.model")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines()),
@@ -110,7 +110,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         vocab_size=100,
         minloglevel=2,
     )
-    with pytest.raises(UserError, match=r"other.model: its first tokens are <unk> <s> </s>"):
+    with pytest.raises(UserError, match=r"other\.model: .*<unk> <s> </s>"):
         SentencePieceTokenizer.load(tmp_path / "other.model")
 
 

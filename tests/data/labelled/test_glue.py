@@ -78,14 +78,14 @@ def test_a_subset_of_another_name_is_read_by_its_path(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_names_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no dev\.tsv or dev\.tsv\.gz there or in RTE/"):
+    with pytest.raises(UserError, match=r"dev\.tsv .*dev\.tsv\.gz .*RTE/"):
         load_split(find_task("rte"), tmp_path, "dev")
 
 
 def test_unknown_tasks_and_splits_name_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"unknown task 'boolq'.*cola, .*snli"):
+    with pytest.raises(UserError, match=r"'boolq'.*cola, .*snli"):
         find_task("boolq")
-    with pytest.raises(UserError, match=r"mnli has no split 'dev'; it has train, dev_matched"):
+    with pytest.raises(UserError, match=r"mnli .*'dev'.* train, dev_matched"):
         load_split(find_task("mnli"), tmp_path, "dev")
 
 

@@ -78,5 +78,5 @@ def test_steps_are_chosen_by_name_and_run_in_their_own_order() -> None:
     assert parse_cleaning("none") == ()
     names = "merge_short_lines, normalise_punctuation"
     assert parse_cleaning(names) == ("normalise_punctuation", "merge_short_lines")
-    with pytest.raises(UserError, match=r"cleaning step 'stem'.*normalise_punctuation"):
+    with pytest.raises(UserError, match=r"'stem'.*normalise_punctuation"):
         parse_cleaning("normalise_punctuation,stem")

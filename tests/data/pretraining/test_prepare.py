@@ -105,7 +105,7 @@ def test_killed_and_run_again_it_gives_the_same_bytes_and_keeps_finished_shards(
     bar = re.compile(rf" *\d+%\|.*\| \d/{FILES} \[.*shard/s.*\]")
     drawn = re.split(r"[\r\n]+", (tmp_path / "stderr").read_text().strip("\r\n"))
     assert [line for line in drawn if not bar.fullmatch(line)] == []
-    with pytest.raises(UserError, match=r"no index\.json"):
+    with pytest.raises(UserError, match=r"index\.json"):
         token_shards.read_index(folder)
     before = {path: path.stat().st_mtime_ns for path in finished}
     prepare(settings, folder, worker_count=1)
@@ -151,7 +151,7 @@ def test_whole_sentences_that_were_interrupted_give_the_same_bytes(
 
     with pytest.raises(KeyboardInterrupt):
         prepare(whole, tmp_path / "rows", worker_count=1, show=interrupt)
-    with pytest.raises(UserError, match="packing 'sentences', but now it is 'stream'"):
+    with pytest.raises(UserError, match=r"packing 'sentences'.*'stream'"):
         prepare(settings, tmp_path / "rows", worker_count=1)
     prepare(whole, tmp_path / "rows", worker_count=1)
     assert contents(tmp_path / "rows") == contents(tmp_path / "calm")
@@ -212,11 +212,11 @@ def test_a_folder_begun_with_other_settings_is_refused(
     assert not (folder / token_shards.INDEX_FILE).exists()
     assert not list(folder.glob("*.array_record"))
     longer = PrepareConfig(f"text:{bad}", tokenizer.path, length=64)
-    with pytest.raises(UserError, match="begun with length 32, but now it is 64"):
+    with pytest.raises(UserError, match=r"length 32.*64"):
         prepare(longer, folder, worker_count=1)
     # A changed corpus would give a mixture of old and new shards.
     bad.write_text("fixed")
-    with pytest.raises(UserError, match="begun with corpus"):
+    with pytest.raises(UserError, match="corpus"):
         prepare(broken, folder, worker_count=1)
 
 
@@ -292,9 +292,9 @@ def test_shards_are_divided_among_sources_by_size(
     task = f"text:{corpus}/0.txt + text:{corpus}/*.txt"
     jobs, _ = divide(PrepareConfig(task, tokenizer.path, length=32, shards=7))
     assert [job.count for job in jobs] == [1] + [6] * 6
-    with pytest.raises(UserError, match="--shards=1: the task makes 2 passes"):
+    with pytest.raises(UserError, match=r"--shards=1: .*2 "):
         divide(PrepareConfig(task, tokenizer.path, length=32, shards=1))
-    with pytest.raises(UserError, match=r"60 shards requested, but .* at most 6"):
+    with pytest.raises(UserError, match=r"\b60 shards .*\b6\b"):
         divide(PrepareConfig(f"text:{corpus}/*.txt", tokenizer.path, length=32, shards=60))
 
 
@@ -346,7 +346,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
     def a_file_appears(shards_done: int, shards: int, tokens: int) -> None:
         (tmp_path / "a.txt").write_text("another\n")
 
-    with pytest.raises(UserError, match="the corpus changed"):
+    with pytest.raises(UserError, match="corpus"):
         prepare(settings, tmp_path / "out", worker_count=1, show=a_file_appears)
     assert not (tmp_path / "out" / "index.json").exists()
 
@@ -354,7 +354,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
 @pytest.mark.slow
 def test_a_folder_has_one_writer(settings: PrepareConfig, tmp_path: Path) -> None:
     def second_command(shards_done: int, shards: int, tokens: int) -> None:
-        with pytest.raises(UserError, match="another `tupe prepare` is writing to it"):
+        with pytest.raises(UserError, match="another `tupe prepare`"):
             prepare(settings, tmp_path / "out", worker_count=1)
         refused.append(True)
 

@@ -239,16 +239,16 @@ def test_a_state_has_the_keys_of_older_versions(folder: Path) -> None:
 
 
 def test_a_batch_that_cannot_be_split_names_both_numbers(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"batch of 8 sequences .* 3 parts"):
+    with pytest.raises(UserError, match=r"\b8 .*\b3 "):
         reader_of(folder, HostShard((0,), 3))
-    with pytest.raises(UserError, match="part 2 of a batch"):
+    with pytest.raises(UserError, match="part 2"):
         HostShard((0, 2), 2)
     with pytest.raises(UserError, match="ascending"):
         HostShard((1, 0), 2)
 
 
 def test_an_unknown_split_is_named_with_the_known_ones(folder: Path) -> None:
-    with pytest.raises(UserError, match="no split 'test'; it has train"):
+    with pytest.raises(UserError, match=r"'test'.*train"):
         reader_of(folder, split="test")
 
 
@@ -258,7 +258,7 @@ def test_damage_inside_a_shard_names_the_shard(make_folder: MakeFolder) -> None:
     content = bytearray(shard.read_bytes())
     content[1000:20_000] = bytes(19_000)
     shard.write_bytes(content)
-    with pytest.raises(UserError, match=f"{shard.name}: broken shard"):
+    with pytest.raises(UserError, match=shard.name):
         take(reader_of(folder, batch_size=500), 4)
 
 
@@ -269,7 +269,7 @@ def test_a_failing_disk_is_not_a_broken_shard(folder: Path, monkeypatch: Any) ->
         raise RuntimeError("pread() failed: Input/output error; reading train-00000")
 
     monkeypatch.setattr(readers.ArrayRecordReader, "read", read)
-    with pytest.raises(RetryError, match=r"cannot read .*/train-0.*Input/output error"):
+    with pytest.raises(RetryError, match=r"/train-0.*Input/output error"):
         take(reader, 1)
 
 
@@ -288,7 +288,7 @@ def test_an_index_that_counts_too_many_sequences_names_the_shard(make_folder: Ma
     content["splits"]["train"]["shards"][2]["rows"] += 1
     content["splits"]["train"]["rows"] += 1
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"train-00002.*7 sequences, but the index lists 8"):
+    with pytest.raises(UserError, match=r"train-00002.*\b7 .*\b8"):
         take(reader_of(path.parent), 3)
 
 
@@ -303,7 +303,7 @@ def test_a_shard_that_vanishes_is_named(make_folder: MakeFolder) -> None:
     reader = reader_of(folder)
     shard = folder / read_index(folder).splits["train"].shards[0].file
     shard.unlink()
-    with pytest.raises(UserError, match=f"{shard.name}: broken shard"):
+    with pytest.raises(UserError, match=shard.name):
         take(reader, 3)
 
 

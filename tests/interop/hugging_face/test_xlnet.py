@@ -97,10 +97,10 @@ def test_a_classifier_reads_the_last_token_before_the_padding(ours):
 
 
 def test_cls_last_is_refused_where_it_does_not_fit(ours):
-    with pytest.raises(UserError, match=r"untie_cls=True .* model\.cls_last=True \[CLS\] is the"):
+    with pytest.raises(UserError, match=r"untie_cls=True .*model\.cls_last=True"):
         small_config("tupe_a", cls_last=True)
-    with pytest.raises(UserError, match=r"cls_last=True is for imported models"):
+    with pytest.raises(UserError, match=r"cls_last=True"):
         Config(model=small_config("bert_a", cls_last=True))
     config = ModelConfig(**{**vars(ours.config), "cls_last": False})
-    with pytest.raises(UserError, match=r"\[CLS\] first, but .* last"):
+    with pytest.raises(UserError, match=r"\[CLS\]"):
         check_tokenizer(config, ours.tokenizer)

@@ -130,12 +130,12 @@ def test_sigkill_loses_no_line_that_was_written(tmp_path):
 
 def test_a_foreign_line_is_named(tmp_path):
     (tmp_path / METRICS_FILE).write_text('{"step": 1}\nhello\n{"step": 2}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl:2: not a line of metrics: 'hello'"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl:2: .*'hello'"):
         read_metrics(tmp_path / METRICS_FILE)
 
 
 def test_a_missing_file_is_reported(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match=METRICS_FILE):
         read_metrics(tmp_path / METRICS_FILE)
 
 
@@ -143,16 +143,14 @@ def test_a_full_disk_is_reported(writer, tmp_path):
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
     try:
-        with pytest.raises(
-            RetryError, match=r"metrics\.jsonl: cannot write metrics \(File too large"
-        ):
+        with pytest.raises(RetryError, match=r"metrics\.jsonl: .*File too large"):
             writer.write(1, {"loss": 1.0})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 def test_a_missing_work_directory_is_reported(tmp_path):
-    with pytest.raises(UserError, match="cannot write metrics"):
+    with pytest.raises(UserError, match="not there"):
         MetricWriter(tmp_path / "not there")
 
 
