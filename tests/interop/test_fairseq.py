@@ -21,7 +21,7 @@ from tests.model import numpy_reference
 from tests.model.helpers import logits, random_tokens, small_config, spread_model, with_position
 from tupe_jax import cli
 from tupe_jax.interop import fairseq
-from tupe_jax.interop.checkpoint_file import read_checkpoint
+from tupe_jax.interop.fairseq_checkpoint import read_checkpoint
 from tupe_jax.utils.errors import UserError
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -26,7 +26,7 @@ from tests.model.helpers import (
 from tupe_jax import cli
 from tupe_jax.data.builtin import documents
 from tupe_jax.interop import fairseq, official_tokens
-from tupe_jax.interop.checkpoint_file import read_checkpoint, write_checkpoint
+from tupe_jax.interop.fairseq_checkpoint import read_checkpoint, write_checkpoint
 from tupe_jax.model.params import arrays_of
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError

@@ -4,9 +4,10 @@ import jax
 import pytest
 from jax.sharding import SingleDeviceSharding
 
+from tests.kernels import traffic
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.aot.targets import parse_target
-from tupe_jax.kernels import reference, traffic
+from tupe_jax.kernels import reference
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.single_block import single_block_attention
 

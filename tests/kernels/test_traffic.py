@@ -2,7 +2,7 @@
 
 import pytest
 
-from tupe_jax.kernels import traffic
+from tests.kernels import traffic
 
 BASE = {"length": 512, "num_heads": 12, "head_size": 64, "itemsize": 2, "bias_itemsize": 4}
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from tupe_jax.lab.order_sensitivity import order_sensitivity
-from tupe_jax.lab.written import Written
+from tupe_jax.lab.parsed_sentence import ParsedSentence
 
 SENTENCES = [
-    Written((x, y, "."), (frozenset({0, 1}),)) for x, y in ("ab", "cd", "ef", "gh", "ij", "kl")
+    ParsedSentence((x, y, "."), (frozenset({0, 1}),))
+    for x, y in ("ab", "cd", "ef", "gh", "ij", "kl")
 ]
 
 

@@ -10,8 +10,8 @@ from tests.data.builtin.grammar_checks import verbs_that_disagree
 from tupe_jax.data.builtin import document, swap_roles
 from tupe_jax.data.builtin.transform import main_clause
 from tupe_jax.data.labelled.penn_trees import leaves, parse_tree
+from tupe_jax.lab.parsed_sentence import parsed_sentence
 from tupe_jax.lab.semantic_roles import exchange, find_roles
-from tupe_jax.lab.written import written
 
 SIMPLE = "(ROOT (S (NP (DT {det}) {noun}) {vp} (. .)))"
 
@@ -129,7 +129,7 @@ def test_rules_exchange_exactly_the_two_phrases_and_keep_agreement(sentences):
         agent, patient = (subtree(sentence.tree, span) for span in roles)
         swapped, _ = with_subtrees(sentence.tree, {roles.agent: patient, roles.patient: agent})
         assert not list(verbs_that_disagree(swapped)), text
-        assert written(swapped).text.lower() == text.lower()
+        assert parsed_sentence(swapped).text.lower() == text.lower()
         assert Counter(leaves(swapped)) == Counter(leaves(sentence.tree))
 
 

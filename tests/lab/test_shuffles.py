@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tupe_jax.data.builtin import document
 from tupe_jax.data.builtin.random_stream import stream
+from tupe_jax.lab.parsed_sentence import ParsedSentence, is_word, parsed_sentence
 from tupe_jax.lab.shuffles import SIZES, shuffle_all, shuffle_constituents
-from tupe_jax.lab.written import Written, is_word, written
 
 
 def trees():
@@ -26,7 +26,7 @@ def corpus_trees():
     )
 
 
-sentences = st.one_of(trees(), corpus_trees()).map(written)
+sentences = st.one_of(trees(), corpus_trees()).map(parsed_sentence)
 
 
 def assert_only_moved_within(groups, sentence, tokens):
@@ -67,7 +67,7 @@ def test_random_shuffles_all_words_and_no_marks(sentence, seed):
 
 
 def test_every_other_order_comes_up():
-    sentence = Written(("a", "b", "c"), (frozenset({0, 1, 2}),))
+    sentence = ParsedSentence(("a", "b", "c"), (frozenset({0, 1, 2}),))
     orders = {shuffle_constituents(sentence, 3, stream(seed)) for seed in range(100)}
     assert len(orders) == 5
     assert ("a", "b", "c") not in orders
@@ -75,6 +75,8 @@ def test_every_other_order_comes_up():
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_built_in_corpus_has_constituents_of_every_size(size):
-    sentences = [written(s.tree) for number in range(20) for s in document(0, number).sentences]
+    sentences = [
+        parsed_sentence(s.tree) for number in range(20) for s in document(0, number).sentences
+    ]
     shuffled = [shuffle_constituents(s, size, stream(s.text)) for s in sentences]
     assert sum(tokens is not None for tokens in shuffled) > 0.25 * len(sentences)

@@ -21,8 +21,8 @@ from tupe_jax.data.labelled.example import Example
 from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.minimal_pairs import score_pairs
 from tupe_jax.lab.order_sensitivity import order_sensitivity
+from tupe_jax.lab.parsed_sentence import ParsedSentence
 from tupe_jax.lab.probes import Probe, ProbeItem, run_probe
-from tupe_jax.lab.written import Written
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.objectives.masked_lm import cross_entropy
 from tupe_jax.tokenizers.sentencepiece import MASK_ID, PAIR_SEPARATORS, SPECIAL, SPECIAL_TOKENS
@@ -137,7 +137,7 @@ def test_minimal_pairs_of_the_same_words_differ_by_positions_only(models):
 
 
 def test_representations_hold_the_order_with_positions_only(models):
-    sentences = [Written(tuple(s.split()), (frozenset({0, 1}),)) for s in SENTENCES]
+    sentences = [ParsedSentence(tuple(s.split()), (frozenset({0, 1}),)) for s in SENTENCES]
 
     def sensitivity(model):
         return order_sensitivity(

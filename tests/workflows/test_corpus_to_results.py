@@ -104,8 +104,7 @@ STEPS = [
         says="The old doctors is tired.",
     ),
     Step(
-        "--task=mine/train.tsv --dev=mine/dev.tsv --columns=text,label",
-        run="tupe finetune --checkpoint=quickstart --task=mine/train.tsv --dev=mine/dev.tsv "
+        "tupe finetune --checkpoint=runs/books --task=mine/train.tsv --dev=mine/dev.tsv "
         "--columns=text,label",
         small="--config.epochs=1 --config.length=64",
         says="dev accuracy",

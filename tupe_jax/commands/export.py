@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.loading import load
     from tupe_jax.inference.model_card import model_card, save_model
-    from tupe_jax.interop.checkpoint_file import CHECKPOINT, write_checkpoint
+    from tupe_jax.interop.fairseq_checkpoint import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
     from tupe_jax.interop.model_folder import CARD, SENTENCEPIECE_TOKENIZER, new_folder
 

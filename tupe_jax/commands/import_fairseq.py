@@ -37,10 +37,10 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.loading import load_tokenizer
     from tupe_jax.inference.model_card import save_model
     from tupe_jax.inference.trained_model import TrainedModel
-    from tupe_jax.interop import checkpoint_file, fairseq, official_tokens
+    from tupe_jax.interop import fairseq, fairseq_checkpoint, official_tokens
     from tupe_jax.interop.model_folder import ModelMetadata
 
-    released = checkpoint_file.read_checkpoint(arguments.checkpoint)
+    released = fairseq_checkpoint.read_checkpoint(arguments.checkpoint)
     num_heads = released.num_heads if arguments.num_heads is None else arguments.num_heads
     if num_heads is None:
         raise UserError(

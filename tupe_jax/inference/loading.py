@@ -7,7 +7,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop import model_folder
-from tupe_jax.interop.checkpoint_file import CHECKPOINT
+from tupe_jax.interop.fairseq_checkpoint import CHECKPOINT
 from tupe_jax.interop.hugging_face import files, importing
 from tupe_jax.interop.model_folder import Generator, ModelMetadata
 from tupe_jax.model.params import arrays_of

@@ -18,7 +18,7 @@ from tupe_jax.config.loading import (
 from tupe_jax.config.schema import Config, position_name
 from tupe_jax.config.validation import from_mapping
 from tupe_jax.inference.trained_model import TrainedModel
-from tupe_jax.interop.checkpoint_file import CHECKPOINT, DICTIONARY
+from tupe_jax.interop.fairseq_checkpoint import CHECKPOINT, DICTIONARY
 from tupe_jax.interop.hugging_face.exporting import GENERATOR_FOLDER, architecture
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, HeadMetadata, write_folder
 from tupe_jax.model.positions import longest_input

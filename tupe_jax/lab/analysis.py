@@ -17,6 +17,7 @@ from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.lab.nli_probes import NliProbes, nli_head, probe_nli
 from tupe_jax.lab.order_sensitivity import OrderSensitivity, order_sensitivity
+from tupe_jax.lab.parsed_sentence import parsed_sentence
 from tupe_jax.lab.position_attention import (
     PositionAttention,
     Source,
@@ -24,7 +25,6 @@ from tupe_jax.lab.position_attention import (
     disagreement_LxH,
     side_by_side,
 )
-from tupe_jax.lab.written import written
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import classification_heads_of
 from tupe_jax.model.positions import longest_input
@@ -128,7 +128,9 @@ def look(attention: PositionAttention) -> Looks:
 
 
 def _order(model: MaskedLM, vocabulary: Tokenizer) -> OrderSensitivity:
-    sentences = (written(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences)
+    sentences = (
+        parsed_sentence(s.tree) for d in documents(SEED, 0, _SENTENCES) for s in d.sentences
+    )
     fitting = (s for s in sentences if fits(model.config, vocabulary, s.text))
     some = list(itertools.islice(fitting, _SENTENCES))
     return order_sensitivity(

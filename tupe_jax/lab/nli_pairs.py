@@ -18,8 +18,8 @@ from tupe_jax.data.builtin.transform import main_clause
 from tupe_jax.data.labelled.blimp_snli import read_parsed_snli
 from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import THREE_WAY
+from tupe_jax.lab.parsed_sentence import ParsedSentence, parsed_sentence
 from tupe_jax.lab.semantic_roles import exchange, find_roles
-from tupe_jax.lab.written import Written, written
 from tupe_jax.utils.paths import Path
 
 ENTAILMENT = THREE_WAY.index("entailment")
@@ -30,8 +30,8 @@ assert nli.LABELS == THREE_WAY
 class NliPair:
     """Premise, hypothesis and the index of the label in THREE_WAY."""
 
-    premise: Written
-    hypothesis: Written
+    premise: ParsedSentence
+    hypothesis: ParsedSentence
     label: int
     swapped_hypothesis: str | None
     """With agent and patient exchanged; None if one of them is missing, or if the result would be
@@ -57,7 +57,7 @@ def builtin_pairs(split: Split, count: int, seed: int = 0) -> list[NliPair]:
             continue
         premise, hypothesis = (realise(Statement(clause)) for clause in found)
         if split_of(Example(premise.text, hypothesis.text, label)) == split:
-            trees = written(premise.tree), written(hypothesis.tree)
+            trees = parsed_sentence(premise.tree), parsed_sentence(hypothesis.tree)
             pairs.append(NliPair(*trees, label, _swapped(hypothesis)))
     return pairs
 
@@ -76,6 +76,6 @@ def snli_pairs(path: Path) -> list[NliPair]:
     for parsed in read_parsed_snli(path):
         roles = find_roles(parsed.hypothesis)
         swapped = None if roles is None else exchange(parsed.hypothesis, roles)
-        trees = written(parsed.premise), written(parsed.hypothesis)
+        trees = parsed_sentence(parsed.premise), parsed_sentence(parsed.hypothesis)
         pairs.append(NliPair(*trees, parsed.label, swapped))
     return pairs

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.lab.intervals import Interval, bootstrap, wilson
+from tupe_jax.lab.parsed_sentence import ParsedSentence, spelled
 from tupe_jax.lab.shuffles import shuffle_all
-from tupe_jax.lab.written import Written, spelled
 from tupe_jax.model.measurement import full_precision
 from tupe_jax.utils.errors import UserError
 
@@ -41,7 +41,7 @@ class OrderSensitivity:
 
 @full_precision
 def order_sensitivity(
-    sentences: Sequence[Written], represent: Represent, seed: int = 0
+    sentences: Sequence[ParsedSentence], represent: Represent, seed: int = 0
 ) -> OrderSensitivity:
     """Shuffle all words of each sentence and compare."""
     originals, changed = [], []

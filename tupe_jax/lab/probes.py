@@ -25,8 +25,8 @@ from tupe_jax.data.labelled.example import Example
 from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.lab.intervals import Interval, paired_difference, wilson
 from tupe_jax.lab.nli_pairs import ENTAILMENT, NliPair
+from tupe_jax.lab.parsed_sentence import spelled
 from tupe_jax.lab.shuffles import SIZES, shuffle_all, shuffle_constituents
-from tupe_jax.lab.written import spelled
 from tupe_jax.utils.errors import UserError
 
 ROLES = "Shuffle-SR"

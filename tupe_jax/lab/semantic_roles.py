@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tupe_jax.data.builtin.sentence import Span
 from tupe_jax.data.labelled.penn_trees import Leaf, Tree, is_leaf, leaves
-from tupe_jax.lab.written import joined, spelled, without_capital
+from tupe_jax.lab.parsed_sentence import joined, spelled, without_capital
 
 
 def _forms(text: str) -> frozenset[str]:

@@ -9,24 +9,24 @@ size contain the same words.
 from collections.abc import Sequence
 
 from tupe_jax.data.builtin.random_stream import Draw, shuffled
-from tupe_jax.lab.written import Written
+from tupe_jax.lab.parsed_sentence import ParsedSentence
 
 SIZES = (3, 4, 5, 6)
 
 
-def shuffle_constituents(sentence: Written, size: int, draw: Draw) -> tuple[str, ...] | None:
+def shuffle_constituents(sentence: ParsedSentence, size: int, draw: Draw) -> tuple[str, ...] | None:
     """The tokens after Shuffle-`size`; None if nothing can change."""
     groups = [sorted(group) for group in sentence.constituents if len(group) == size]
     return _shuffle(sentence, groups, draw)
 
 
-def shuffle_all(sentence: Written, draw: Draw) -> tuple[str, ...] | None:
+def shuffle_all(sentence: ParsedSentence, draw: Draw) -> tuple[str, ...] | None:
     """The tokens with all words shuffled; None if nothing can change."""
     return _shuffle(sentence, [sentence.words], draw)
 
 
 def _shuffle(
-    sentence: Written, groups: Sequence[Sequence[int]], draw: Draw
+    sentence: ParsedSentence, groups: Sequence[Sequence[int]], draw: Draw
 ) -> tuple[str, ...] | None:
     tokens = list(sentence.tokens)
     for indices in groups:

@@ -7,7 +7,7 @@ from typing import Any
 import safetensors
 import safetensors.numpy
 
-from tupe_jax.interop.checkpoint_file import read_torch
+from tupe_jax.interop.fairseq_checkpoint import read_torch
 from tupe_jax.model.params import Array
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import local_file

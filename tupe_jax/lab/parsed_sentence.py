@@ -19,7 +19,7 @@ _PROPER = frozenset({"NNP", "NNPS"})
 
 
 @dataclass(frozen=True)
-class Written:
+class ParsedSentence:
     """Words and punctuation marks, and the words of each constituent."""
 
     tokens: tuple[str, ...]
@@ -36,7 +36,7 @@ class Written:
         return spelled(self.tokens)
 
 
-def written(tree: Tree) -> Written:
+def parsed_sentence(tree: Tree) -> ParsedSentence:
     """The sentence of a tree."""
     joined_tokens = joined(without_capital(tuple(leaves(tree))))
     tokens = tuple(token.text for token in joined_tokens)
@@ -46,7 +46,7 @@ def written(tree: Tree) -> Written:
             n for n, token in enumerate(joined_tokens) if start <= token.start and token.end <= end
         )
         groups.append(frozenset(n for n in inside if is_word(tokens[n])))
-    return Written(tokens, tuple(dict.fromkeys(groups)))
+    return ParsedSentence(tokens, tuple(dict.fromkeys(groups)))
 
 
 def is_word(token: str) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from tupe_jax.data.builtin import documents
 from tupe_jax.data.labelled.penn_trees import Constituent, Leaf, constituents, leaves, parse_tree
-from tupe_jax.lab.written import spelled, written
+from tupe_jax.lab.parsed_sentence import parsed_sentence, spelled
 
 TREE = "(ROOT (S (NP (DT The) (NN cow)) (VP (VBD did) (RB n't) (VP (VB sleep))) (. .)))"
 
@@ -44,18 +44,18 @@ def test_the_built_in_corpus_is_written_as_it_is():
     for sentence in sentences:
         assert parse_tree(sentence.bracketed) == sentence.tree
         assert list(constituents(sentence.tree)) == list(sentence.constituents)
-        assert written(sentence.tree).text == sentence.text
+        assert parsed_sentence(sentence.tree).text == sentence.text
     assert len(sentences) > 500
 
 
 def test_clitics_go_back_to_their_word_and_the_first_capital_goes():
-    sentence = written(parse_tree(TREE))
+    sentence = parsed_sentence(parse_tree(TREE))
     assert sentence.tokens == ("the", "cow", "didn't", "sleep", ".")
     assert sentence.words == (0, 1, 2, 3)
     # The mark is no word; the inner VP, `sleep`, has one.
     assert sentence.constituents == ({0, 1, 2, 3}, {0, 1}, {2, 3}, {3})
     assert sentence.text == "The cow didn't sleep."
-    name = written(parse_tree("(S (NP (NNP Ann)) (VP (VBZ 's) (VP (VBG singing))))"))
+    name = parsed_sentence(parse_tree("(S (NP (NNP Ann)) (VP (VBZ 's) (VP (VBG singing))))"))
     assert name.tokens == ("Ann's", "singing")
     # `'s` alone is no word of the VP.
     assert name.constituents == ({0, 1}, set(), {1})
