@@ -10,7 +10,6 @@ multi_block_common.py  what its forward and backward kernel share
 factored.py            a bias in factors of size S, for long sequences
 cudnn.py               NVIDIA's kernel
 sharded.py             any of them on a mesh
-traffic.py             bytes to and from HBM, counted from the tiles
 
 `tupe_jax.model.attention_backend` chooses among them.
 """
