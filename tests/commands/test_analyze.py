@@ -147,6 +147,7 @@ def test_a_fine_tuned_model_is_probed_with_built_in_pairs(finetuned, tmp_path, m
     assert imread(tmp_path / "probes.png").std() > 0.05
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_probed_with_pairs_of_snli(finetuned, tmp_path, monkeypatch):
     monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PAIRS", 10)
     file = tmp_path / "dev.jsonl"
