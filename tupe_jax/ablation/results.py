@@ -21,7 +21,6 @@ from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_ru
 from tupe_jax.finetune.run import FREE_IN_FINETUNING
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.lab.nli_pairs import NliPair
-from tupe_jax.lab.parsed_sentence import ParsedSentence
 from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file, file_version
@@ -218,15 +217,14 @@ def _texts(splits: Mapping[str, Sequence[Any]]) -> Iterable[tuple[str, Iterable[
 
 def _pair_text(pair: NliPair) -> str:
     """Records store digests of this text, so neither its words nor the names in it may change."""
+    premise, hypothesis = (
+        f"Written(tokens={sentence.tokens!r}, constituents={sentence.constituents!r})"
+        for sentence in (pair.premise, pair.hypothesis)
+    )
     return (
-        f"InferencePair(premise={_sentence_text(pair.premise)}, "
-        f"hypothesis={_sentence_text(pair.hypothesis)}, "
+        f"InferencePair(premise={premise}, hypothesis={hypothesis}, "
         f"label={pair.label!r}, swapped_hypothesis={pair.swapped_hypothesis!r})"
     )
-
-
-def _sentence_text(sentence: ParsedSentence) -> str:
-    return f"Written(tokens={sentence.tokens!r}, constituents={sentence.constituents!r})"
 
 
 def _digest(*splits: tuple[str, Iterable[str]]) -> str:
