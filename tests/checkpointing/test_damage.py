@@ -1,4 +1,4 @@
-"""Whatever happens to files, disks and processes, a checkpoint is whole or refused with a reason."""
+"""Whatever befalls files, disks and processes, a checkpoint is whole or refused, with a reason."""
 
 import logging
 import shutil
