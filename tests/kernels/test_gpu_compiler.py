@@ -50,18 +50,24 @@ def compiled(target, dump, batch, length, num_heads, head_size):
 @pytest.mark.parametrize("head_size", [32, 64, 128])
 @pytest.mark.parametrize("target", TARGETS)
 def test_code_for_the_target_without_spilled_registers(target, head_size, tmp_path):
-    program = compiled(target, tmp_path, 8, 512, 768 // head_size, head_size)
-    scores = 8 * (768 // head_size) * 512 * 512
+    program = compiled(target, tmp_path, 32, 512, 768 // head_size, head_size)
+    scores = 32 * (768 // head_size) * 512 * 512
     assert program.memory_analysis().temp_size_in_bytes < 2 * scores / 4
     seen = set()
     for file in tmp_path.glob("*.ptx"):
-        architecture = re.search(r"^\.target (\S+)", file.read_text(), re.MULTILINE).group(1)
-        assert architecture == TARGETS[target]
-        kernels = set(re.findall(r"\.entry (gpu_attention_\w+)", file.read_text()))
+        code = file.read_text()  # empty where there are constants only
+        assert set(re.findall(r"^\.target (\w+)", code, re.MULTILINE)) <= {TARGETS[target]}
+        kernels = set(re.findall(r"\.entry (gpu_attention_\w+)", code))
         if kernels:
             seen |= kernels
             report = subprocess.run(
-                [PTXAS, "--verbose", f"--gpu-name={architecture}", "--output-file=/dev/null", file],
+                [
+                    PTXAS,
+                    "--verbose",
+                    f"--gpu-name={TARGETS[target]}",
+                    "--output-file=/dev/null",
+                    file,
+                ],
                 capture_output=True,
                 text=True,
                 check=True,
