@@ -95,8 +95,8 @@ class ModelConfig:
     layer_loop: LayerLoop = "auto"
     """`scan` compiles one layer, `unroll` all; `auto` unrolls on CPU, where that is faster."""
     attention_implementation: AttentionImplementation = "auto"
-    """`pallas` is our fused kernel for TPUs, `cudnn` NVIDIA's; `auto` uses one that can run here,
-    else `xla`. The log has the choice and its reason."""
+    """`pallas` is our fused kernel for TPUs or GPUs, `cudnn` NVIDIA's, without dropout; `auto` uses
+    ours where it can run, else `xla`. The log has the choice and its reason."""
     remat: Remat = "none"
     """What the backward pass keeps; see `tupe_jax.model.encoder.REMAT_POLICIES`."""
     position: PositionConfig = field(default_factory=PositionConfig)

@@ -137,7 +137,7 @@ class Encoder(nnx.Module):
     def shared_inputs(self, tokens_BxS: jax.Array) -> AttentionInputs:
         """The inputs of attention besides the hidden states: computed once, used by every layer."""
         length = tokens_BxS.shape[1]
-        in_factors = attention_choice(self.config, platform_here(), length).multi_block
+        in_factors = attention_choice(self.config, platform_here(), length).takes_factors
         positions = self.positions
         return AttentionInputs(
             is_token_BxS=tokens_BxS != self.config.pad_id,
