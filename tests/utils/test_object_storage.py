@@ -2,8 +2,9 @@
 
 import pytest
 
+from tupe_jax import cli
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter, read_metrics
-from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError
 from tupe_jax.utils.files import atomic_file, file_sizes, file_version, local_file
 from tupe_jax.utils.object_storage import check_reachable, storage_errors
 from tupe_jax.utils.paths import storage_path
@@ -91,6 +92,33 @@ def test_what_the_client_raises_is_one_line(gcs, status, expected):
 def test_other_errors_are_left_alone():
     with pytest.raises(KeyError), storage_errors():
         raise KeyError("a mistake of ours")
+
+
+@pytest.mark.parametrize("question", ["exists", "is_dir", "is_file"])
+def test_an_outage_is_not_a_missing_path(question, gs_folder, monkeypatch):
+    (gs_folder / "file").write_text("")
+
+    async def fail(*_, **__):
+        raise ConnectionResetError("the network is down")
+
+    ask = getattr(gs_folder, question)
+    assert ask() == (question != "is_file")
+    assert not getattr(gs_folder / "absent", question)()
+    # What all requests of the client go through.
+    monkeypatch.setattr("gcsfs.core.GCSFileSystem._request", fail)
+    with pytest.raises(RetryError, match="the network is down"), storage_errors():
+        ask()
+
+
+def test_an_outage_while_a_command_looks_for_its_input_is_a_retry(
+    gs_folder, tmp_path, monkeypatch, capsys
+):
+    async def fail(*_, **__):
+        raise ConnectionResetError("the network is down")
+
+    monkeypatch.setattr("gcsfs.core.GCSFileSystem._request", fail)
+    assert cli.main(["import-hf", str(gs_folder), str(tmp_path)]) == RETRY_EXIT_CODE
+    assert "the network is down" in capsys.readouterr().err
 
 
 @pytest.mark.slow

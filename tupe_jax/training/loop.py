@@ -119,7 +119,7 @@ def _pretrain(
 
     # ------------------------------------------------------------------ resume or begin
     with watchdog.during("restoring"):
-        restored = checkpoints.restore(plan.abstract_sharded)
+        restored = checkpoints.restore(plan.abstract_sharded, watchdog.progress)
     writer = MetricWriter(workdir, wandb_project=config.train.wandb_project)
     closing.callback(writer.close)
     if restored is None:

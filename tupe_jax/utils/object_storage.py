@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tupe_jax.utils.errors import RetryError, UserError
-from tupe_jax.utils.paths import SCHEME, Path, is_object
+from tupe_jax.utils.paths import SCHEME, Path, is_object, use_strict_client
 
 _DENIED = {401, 403}
 
@@ -21,6 +21,7 @@ def filesystem() -> Any:
     """The gcsfs client that epath uses as well."""
     import fsspec
 
+    use_strict_client()
     # gcsfs logs with a traceback what it then raises; `storage_errors` reports it in one line.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     return fsspec.filesystem("gcs", finalize_on_close=True)
