@@ -11,7 +11,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 
 from tests.faults.runs import Cell, Start, checkpoints_in
 from tupe_jax.run.preemption import SAME_REQUEST_SECONDS, STOPPED_EXIT_CODE
@@ -23,7 +25,7 @@ JAX_ABORT = -signal.SIGABRT
 # Until Python has installed its handler, SIGTERM ends a process.
 BEFORE_HANDLER = -signal.SIGTERM
 STALL_SECONDS = 30.0
-OUTAGE_SECONDS = (5.0, 60.0)
+OUTAGE_SECONDS = (3.0, 45.0)
 """Clients retry for about half a minute."""
 
 
@@ -60,6 +62,11 @@ class Fault:
         return codes | {FINISHED}
 
 
+def _send(victim: ForkServerProcess, number: int) -> None:
+    with suppress(ProcessLookupError):  # it has just finished
+        os.kill(victim.pid, number)
+
+
 def _kill(start: Start, randomly: random.Random) -> None:
     start.victim(randomly).kill()
 
@@ -77,21 +84,21 @@ def _terminate_twice(start: Start, randomly: random.Random) -> None:
 
 def _freeze(start: Start, randomly: random.Random) -> None:
     """Stopped for good: a host that hangs. The campaign kills it when the others have ended."""
-    start.victim(randomly).send_signal(signal.SIGSTOP)
+    _send(start.victim(randomly), signal.SIGSTOP)
 
 
 def _pause(start: Start, randomly: random.Random) -> None:
     """Stopped for some seconds, as by a debugger or a virtual machine that migrates."""
     victim = start.victim(randomly)
-    victim.send_signal(signal.SIGSTOP)
+    _send(victim, signal.SIGSTOP)
     time.sleep(1 + 2 * randomly.random())
-    victim.send_signal(signal.SIGCONT)
+    _send(victim, signal.SIGCONT)
 
 
 def _fill_disk(start: Start, randomly: random.Random) -> None:
     """Every write of the victim to a file fails from now on."""
     victim = start.victim(randomly)
-    if victim.poll() is None:
+    with suppress(ProcessLookupError):
         resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (0, 0))
 
 

@@ -1,12 +1,18 @@
 """Files on object storage, with the real client and an emulator."""
 
+import os
+import subprocess
+import sys
+import threading
+
 import pytest
 
 from tupe_jax import cli
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter, read_metrics
+from tupe_jax.utils import object_storage
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError
 from tupe_jax.utils.files import atomic_file, file_sizes, file_version, local_file
-from tupe_jax.utils.object_storage import check_reachable, storage_errors
+from tupe_jax.utils.object_storage import check_reachable, storage_errors, with_time_limit
 from tupe_jax.utils.paths import storage_path
 
 
@@ -119,6 +125,42 @@ def test_an_outage_while_a_command_looks_for_its_input_is_a_retry(
     monkeypatch.setattr("gcsfs.core.GCSFileSystem._request", fail)
     assert cli.main(["import-hf", str(gs_folder), str(tmp_path)]) == RETRY_EXIT_CODE
     assert "the network is down" in capsys.readouterr().err
+
+
+def test_a_client_without_a_time_limit_gets_one(gs_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(object_storage, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(RetryError, match="https_proxy"):
+        with_time_limit(gs_folder, threading.Event().wait)
+    assert with_time_limit(gs_folder, lambda: 3) == 3
+    with pytest.raises(ValueError, match="of the client"):
+        with_time_limit(gs_folder, lambda: int("of the client"))
+    threads = threading.active_count()
+    assert with_time_limit(tmp_path, threading.active_count) == threads
+
+
+@pytest.mark.slow
+def test_shards_behind_a_proxy_that_does_not_answer_are_a_retry():
+    """ArrayRecord's client alone would try for more than ten minutes."""
+    program = """
+from tupe_jax.data.pretraining.readers import TokenShards
+from tupe_jax.data.pretraining.token_shards import ShardFile
+from tupe_jax.utils import object_storage
+from tupe_jax.utils.paths import storage_path
+object_storage.ANSWER_SECONDS = 3.0
+shards = [ShardFile("shard.arecord", rows=4, bytes=100)]
+TokenShards(storage_path("gs://runs/behind"), shards, length=8, dtype="uint16").read([0])
+"""
+    proxies = {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | proxies,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "RetryError: gs://runs/behind/shard.arecord" in done.stderr.splitlines()[-1]
+    assert "http_proxy is set" in done.stderr
 
 
 @pytest.mark.slow

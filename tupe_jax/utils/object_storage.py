@@ -6,15 +6,20 @@ gcsfs is imported when a `gs://` path is first used: most runs never need it.
 import functools
 import logging
 import os
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tupe_jax.utils.errors import RetryError, UserError
 from tupe_jax.utils.paths import SCHEME, Path, is_object, use_strict_client
 
 _DENIED = {401, 403}
+ANSWER_SECONDS = 120.0
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+
+T = TypeVar("T")
 
 
 def filesystem() -> Any:
@@ -66,6 +71,35 @@ def upload(file: str | os.PathLike[str], path: Path) -> None:
 
 def download(path: Path, file: str | os.PathLike[str]) -> None:
     filesystem().get_file(os.fspath(path), os.fspath(file))
+
+
+def with_time_limit(path: Path, request: Callable[[], T]) -> T:
+    """The result of a request with a client that has no time limit of its own, such as ArrayRecord.
+
+    gcsfs ignores the variables for proxies, other clients do not: a bucket may answer one and not
+    the others.
+    """
+    if not is_object(path):
+        return request()
+    outcome: list[T | Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(request())
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    match outcome:
+        case [Exception() as error]:
+            raise error
+        case [result]:
+            return result
+    names = [name for name in PROXY_VARIABLES if name in os.environ or name.upper() in os.environ]
+    proxies = f"; {', '.join(names)} is set: check it, and no_proxy" if names else ""
+    raise RetryError(f"{path}: the storage did not answer for {ANSWER_SECONDS:g} s{proxies}")
 
 
 @contextmanager
