@@ -54,7 +54,8 @@ def read_results(records: LocalPath) -> list[Result]:
     if not records.exists():
         return []
     lines = map(json.loads, records.read_text("utf-8").splitlines())
-    return [Result(**{**line, "codes": tuple(line["codes"])}) for line in lines]
+    tuples = ("codes", "problems")
+    return [Result(**line | {name: tuple(line[name]) for name in tuples}) for line in lines]
 
 
 def table(results: Sequence[Result]) -> list[str]:

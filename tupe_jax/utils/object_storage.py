@@ -9,6 +9,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -81,22 +82,18 @@ def with_time_limit(path: Path, request: Callable[[], T]) -> T:
     """
     if not is_object(path):
         return request()
-    outcome: list[T | Exception] = []
+    outcome: Future[T] = Future()
 
     def run() -> None:
         try:
-            outcome.append(request())
-        except Exception as error:
-            outcome.append(error)
+            outcome.set_result(request())
+        except BaseException as error:
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    match outcome:
-        case [Exception() as error]:
-            raise error
-        case [result]:
-            return result
+    # Not an executor, which would wait for the thread when the process ends.
+    threading.Thread(target=run, daemon=True).start()
+    if wait([outcome], ANSWER_SECONDS).done:
+        return outcome.result()
     names = [name for name in PROXY_VARIABLES if name in os.environ or name.upper() in os.environ]
     proxies = f"; {', '.join(names)} is set: check it, and no_proxy" if names else ""
     raise RetryError(f"{path}: the storage did not answer for {ANSWER_SECONDS:g} s{proxies}")
