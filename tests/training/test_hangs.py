@@ -95,7 +95,7 @@ def test_a_reader_that_never_returns_in_a_single_process(corpus, tmp_path):
 
 def test_a_work_directory_that_does_not_answer(corpus, tmp_path):
     """As on a network file system whose server is gone, before training begins."""
-    limits = {"watchdog.stalled_minutes": 0.05}
+    limits = {"watchdog.stalled_minutes": 0.25}
     program = ("-c", runs.HUNG_WORKDIR)
     two = runs.start_many(arguments(corpus, **limits), tmp_path, 2, program=program)
     for process in ends(two):
