@@ -1,8 +1,8 @@
 """A campaign of faults: runs are harmed, restarted until they finish, and compared with calm ones.
 
-Several faults hit one run, one per start. A fault passes if all processes end in time with a
-documented exit code; a run passes if every metric, every array and the data position at its end are
-those of a run that was left alone, bit for bit.
+Several faults hit one run. A start that should survive a fault gets further ones. A fault passes if
+all processes end in time with a documented exit code. A run passes if every metric, every array and
+the data position at its end are those of a run that was left alone, bit for bit.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from tests.faults.runs import (
 )
 from tupe_jax.utils.paths import Path
 
-FAULTS_PER_RUN = 4
+FAULTS_PER_RUN = 6
 STARTS_TO_FINISH = 3
 COMPARISON = "comparison"
 # The machine may be busy: a start takes seconds even if nothing happens.
@@ -122,20 +122,19 @@ def _harmed_run(
     ground.remove(cell, _name(run))  # of a campaign that was interrupted
     workdir = ground.workdir(cell, _name(run))
     finished = False
-    for _ in range(FAULTS_PER_RUN):
+    injected = 0
+    while injected < FAULTS_PER_RUN and not finished:
         fault = _choose(cell, workdir, used, randomly)
         if fault.damage:
             fault.damage(checkpoints_in(workdir)[-1], randomly)
         start = ground.start(cell, workdir)
-        result = _harm(start, fault, cell, run, calm, randomly)
+        results = _harm(start, fault, cell, run, calm, randomly, used)
         finished = set(start.codes()) == {FINISHED}
-        if result is not None:
-            used[fault.name] += 1
-            yield result
-        elif not finished:
+        injected += len(results)
+        yield from results
+        if not results and not finished:
             problem = f"ended before the fault: {start.codes()}: {start.tail()}"
             yield Result(str(cell), run, "none", "", tuple(start.codes()), 0.0, (problem,))
-        if finished:
             break
     problems = []
     for _ in range(0 if finished else STARTS_TO_FINISH):
@@ -153,37 +152,56 @@ def _harmed_run(
     yield Result(str(cell), run, COMPARISON, "", (), 0.0, tuple(problems))
 
 
-def _choose(cell: Cell, workdir: Path, used: Counter[str], randomly: random.Random) -> Fault:
-    """A kind of fault that was used least so far."""
+def _choose(cell: Cell, workdir: Path | None, used: Counter[str], randomly: random.Random) -> Fault:
+    """A kind of fault that was used least so far; without damage if no work directory is given."""
     possible = [fault for fault in KINDS.values() if fault.applies(cell, workdir)]
     least = min(used[fault.name] for fault in possible)
     return randomly.choice([fault for fault in possible if used[fault.name] == least])
 
 
 def _harm(
-    start: Start, fault: Fault, cell: Cell, run: int, calm: _Calm, randomly: random.Random
-) -> Result | None:
-    """Inject a fault at a random moment; None if the run ended before."""
-    phase = "before" if fault.inject is None else randomly.choice(fault.phases)
-    if phase == "start":
-        start.wait_for_step(0.0, STEPS, randomly.uniform(0.0, 1.0) * calm.start_seconds)
-    elif phase == "training":
-        start.wait_for_step(randomly.uniform(0.0, 1.0), STEPS, calm.seconds + PATIENCE_SECONDS)
-        time.sleep(randomly.uniform(0.0, 0.1))
-    if not start.running():
-        return None
-    began = time.monotonic()
-    if fault.inject:
-        fault.inject(start, randomly)
-    frozen = start.harmed if fault.freezes else None
-    in_time = start.wait(calm.seconds + PATIENCE_SECONDS, but=frozen)
-    seconds = time.monotonic() - began
-    problems = [] if in_time else [f"still running after {seconds:.0f} s: {start.tail()}"]
+    start: Start,
+    fault: Fault,
+    cell: Cell,
+    run: int,
+    calm: _Calm,
+    randomly: random.Random,
+    used: Counter[str],
+) -> list[Result]:
+    """Inject faults at random moments until one should end the run; none if it ended before."""
+    patience = calm.seconds + PATIENCE_SECONDS
+    injected: list[tuple[Fault, str, float]] = []
+    while True:
+        phase = "before" if fault.inject is None else randomly.choice(fault.phases)
+        if phase == "start":
+            start.wait_for_step(0.0, STEPS, randomly.uniform(0.0, 1.0) * calm.start_seconds)
+        elif phase == "training":
+            start.wait_for_step(randomly.uniform(0.0, 1.0), STEPS, patience)
+            time.sleep(randomly.uniform(0.0, 0.1))
+        if not start.running():
+            break
+        injected.append((fault, phase, time.monotonic()))
+        used[fault.name] += 1
+        if fault.inject:
+            fault.inject(start, randomly)
+        if not fault.survived:
+            break
+        fault = _choose(cell, None, used, randomly)
+    in_time = start.wait(patience, but=start.frozen)
+    ended = time.monotonic()
+    problems = [] if in_time else [f"still running after {patience:.0f} s: {start.tail()}"]
     start.kill()
     codes = tuple(start.codes())
     problems += [
         f"process {index} exits with {code}: {start.tail()}"
         for index, code in enumerate(codes)
-        if code not in fault.codes(victim=index == start.harmed)
+        if not any(code in fault.codes(victim=index == start.harmed) for fault, _, _ in injected)
     ]
-    return Result(str(cell), run, fault.name, phase, codes, round(seconds, 1), tuple(problems))
+    return [
+        Result(
+            *(str(cell), run, fault.name, phase, codes, round(ended - began, 1)),
+            # Of several faults, the last is the most likely cause.
+            tuple(problems) if (fault, phase, began) == injected[-1] else (),
+        )
+        for fault, phase, began in injected
+    ]

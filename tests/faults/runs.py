@@ -119,6 +119,8 @@ class Start:
     storage: Emulator
     harmed: int | None = None
     """The index of the process that a fault has chosen."""
+    frozen: int | None = None
+    """The index of the process that cannot end."""
 
     def victim(self, randomly: random.Random) -> ForkServerProcess:
         self.harmed = randomly.randrange(len(self.processes))
