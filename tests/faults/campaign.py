@@ -93,7 +93,9 @@ def _calm(ground: Campground, cell: Cell) -> _Calm:
     file = ground.folder / f"calm-{cell.reader}-{cell.processes}.json"
     if not file.exists():
         for attempt in ("a", "b"):  # the first compiles, the second finds its programs in a cache
-            workdir = ground.workdir(cell, f"calm-{cell.reader}-{cell.processes}{attempt}")
+            name = f"calm-{cell.reader}-{cell.processes}{attempt}"
+            ground.remove(cell, name)  # of a campaign that was interrupted
+            workdir = ground.workdir(cell, name)
             began = time.monotonic()
             start = ground.start(cell, workdir)
             start.wait_for_step(0.0, STEPS, 600)
