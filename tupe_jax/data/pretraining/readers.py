@@ -31,6 +31,7 @@ from tupe_jax.data.pretraining.token_shards import (
 )
 from tupe_jax.utils.errors import RetryError, UserError
 from tupe_jax.utils.files import file_size
+from tupe_jax.utils.object_storage import with_time_limit
 from tupe_jax.utils.paths import Path, is_object
 
 # Two threads are faster than a device; the buffered batches are small compared to a model.
@@ -196,6 +197,8 @@ class TokenShards:
     def _read_shard(self, shard: int, records: list[int]) -> NDArray[np.int32]:
         try:
             return decode_sequences(self._reader(shard).read(records), self._dtype, self._length)
+        except UserError:
+            raise
         except (RuntimeError, ValueError) as error:
             path = self._folder / self._shards[shard].file
             if self._is_intact(shard, str(error)):
@@ -213,9 +216,10 @@ class TokenShards:
         return path.exists() and file_size(path) == self._shards[shard].bytes
 
     def _open(self, shard: int) -> Any:
+        path = self._folder / self._shards[shard].file
         # Sequences are read out of order, so reading ahead in the file would be wasted work.
-        reader = ArrayRecordReader(
-            str(self._folder / self._shards[shard].file), "readahead_buffer_size:0"
+        reader = with_time_limit(
+            path, lambda: ArrayRecordReader(str(path), "readahead_buffer_size:0")
         )
         if reader.num_records() != self._shards[shard].rows:
             raise ValueError(
