@@ -442,8 +442,8 @@ class Config:
             )
         if self.objective.name != "masked_lm_nsp" and self.data.packing == "pairs":
             raise UserError(
-                f"data.packing=pairs is for objective.name=masked_lm_nsp, not {self.objective.name}; "
-                "set --config.data.packing=stream, or the other objective"
+                f"data.packing=pairs needs objective.name=masked_lm_nsp, not "
+                f"{self.objective.name}; set one of them"
             )
 
 

@@ -222,7 +222,12 @@ def test_the_prepared_reader_serves_all_features_of_an_example(prepared: Path) -
 
     def reader(shard: HostShard) -> PreparedReader:
         return PreparedReader(
-            prepared, vocabulary_sha256=sha256, split="train", batch_size=8, seed=0, host_shard=shard
+            prepared,
+            vocabulary_sha256=sha256,
+            split="train",
+            batch_size=8,
+            seed=0,
+            host_shard=shard,
         )
 
     whole = reader(HostShard()).next()
