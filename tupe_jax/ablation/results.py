@@ -111,6 +111,8 @@ class RunRecord:
     """By phenomenon; `all` covers all of them."""
     bias_sizes: Mapping[str, tuple[BiasSizes, ...]] = field(default_factory=dict)
     """By part of the encoding, `absolute` and `relative`: one entry for each evaluation."""
+    cpu_seconds: float = 0.0
+    """CPU time of all processes that worked on the run, except those that were killed."""
     matrices_LxHxNxN: Matrices | None = field(default=None, repr=False, compare=False)
 
     @property

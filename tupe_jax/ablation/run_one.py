@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,12 +44,13 @@ from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.monitoring.position_bias import sizes_in
 from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import exclusive_lock
+from tupe_jax.utils.files import atomic_file, exclusive_lock
 from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER, LOCK_FILE = "pretrain", "finetune", "run.lock"
+CPU_TIME_FILE = "cpu_seconds"
 
 Tasks = Mapping[str, FinetuneTask]
 
@@ -102,7 +104,12 @@ class StudyRunner:
         folder.mkdir(parents=True, exist_ok=True)
         refusal = f"{folder}: another process executes this run; give each process its own --shard"
         with exclusive_lock(folder / LOCK_FILE, UserError(refusal)):
-            return self._run(key, is_tuning)
+            begun = time.process_time()
+            try:
+                record = self._run(key, is_tuning)
+            finally:
+                seconds = _add_cpu_time(folder, time.process_time() - begun)
+            return record and replace(record, cpu_seconds=round(seconds, 1))
 
     def _folder(self, key: RunKey) -> Path:
         return self.records.workdir / key.folder
@@ -191,6 +198,16 @@ def compiled_once() -> Iterator[None]:
             yield
         finally:
             jax.config.update(setting, None)
+
+
+def _add_cpu_time(folder: Path, seconds: float) -> float:
+    """Add to what earlier processes spent on the run in a folder, and return the sum."""
+    file = folder / CPU_TIME_FILE
+    if file.exists():
+        seconds += float(file.read_text())
+    with atomic_file(file) as unfinished:
+        unfinished.write_text(str(seconds))
+    return seconds
 
 
 def _curve(folder: Path) -> tuple[tuple[int, float], ...]:
