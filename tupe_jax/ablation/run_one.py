@@ -11,7 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
+from numpy.typing import NDArray
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, run_config
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
@@ -27,7 +29,8 @@ from tupe_jax.ablation.results import (
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.schema import Config
 from tupe_jax.data.labelled.glue import TASKS
-from tupe_jax.data.pretraining.token_shards import INDEX_FILE
+from tupe_jax.data.pretraining.readers import TokenShards
+from tupe_jax.data.pretraining.token_shards import INDEX_FILE, read_index
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.finetune.glue.aggregation import Moment, RateScore, summarize_task
 from tupe_jax.finetune.results import Trial, TrialResult, trials_of
@@ -66,6 +69,13 @@ class SharedData:
         """Identifies the tokenizer and the sequences."""
         files = [self.vocabulary, self.rows / INDEX_FILE]
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+    def held_out(self, count: int) -> NDArray[np.int32]:
+        """The first sequences of the validation text, in its order."""
+        index = read_index(self.rows)
+        shards = index.splits["validation"].shards
+        rows = TokenShards(self.rows, shards, index.length, index.dtype)
+        return rows.read(range(min(count, sum(shard.rows for shard in shards))))
 
     def given_to(self, config: Config) -> Config:
         """The config of a run that reads this data."""
@@ -126,7 +136,8 @@ class StudyRunner:
         )
         if tuned is None:
             return None
-        found: dict[str, Any] = measure(self.config.measure, pretrained)
+        held_out_NxS = self.data.held_out(self.config.pretrain.eval.rows)
+        found: dict[str, Any] = measure(self.config.measure, pretrained, held_out_NxS)
         return replace(
             record,
             scores={task: result.score for task, result in tuned.items()},
