@@ -21,7 +21,7 @@ from tupe_jax.config.schema import CheckpointConfig, Config, DataConfig
 from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.lab import METRICS
-from tupe_jax.lab.analysis import text_rows
+from tupe_jax.lab.analysis import builtin_sequences
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID
 
 LENGTH = 24
@@ -161,6 +161,7 @@ def test_a_fine_tuned_model_is_probed_with_built_in_pairs(finetuned, tmp_path, m
     assert imread(tmp_path / "probes.png").std() > 0.05
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_probed_with_pairs_of_snli(finetuned, tmp_path, monkeypatch):
     monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PAIRS", 10)
     file = tmp_path / "dev.jsonl"
@@ -188,7 +189,7 @@ def test_several_models_are_lines_of_one_table(analysed, random_model, tmp_path,
 
 
 def test_text_for_the_four_terms_is_as_in_training(vocabulary):
-    rows = text_rows(vocabulary, 17)
+    rows = builtin_sequences(vocabulary, 17)
     assert rows.shape == (32, 17)
     assert (rows[:, 0] == CLS_ID).all()
     assert (rows[:, 1:] != CLS_ID).all()

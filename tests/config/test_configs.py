@@ -182,10 +182,10 @@ def test_overrides_and_their_errors():
     repeated = ["--config.seeds=1,2", "--config.seeds=3"]
     assert load_config("ablations/positions", repeated).seeds == (3,)
     for override, words in [
-        ("--config.train.stepz=5", "config.train has no setting 'stepz' .did you mean 'steps'"),
+        ("--config.train.stepz=5", "config.train .*'stepz'.*'steps'"),
         ("--config.train.steps=many", "config.train.steps=many"),
-        ("--config.trane.steps=5", "config has no setting 'trane' .did you mean 'train'"),
-        ("--config.model.dtype=int8", "config.model.dtype='int8' is not one of"),
+        ("--config.trane.steps=5", "'trane'.*'train'"),
+        ("--config.model.dtype=int8", "config.model.dtype='int8'"),
     ]:
         with pytest.raises(UserError, match=words):
             from_config_dict(load_config("tupe_r:tiny", [override]))
@@ -194,9 +194,9 @@ def test_overrides_and_their_errors():
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("tupe_x", "no config 'tupe_x' .did you mean"),
-        ("tupe_r:tinny", "did you mean 'tiny'"),
-        ("tests/config/test_configs.py", "no function get_config"),
+        ("tupe_x", "'tupe_x'.*'tupe_"),
+        ("tupe_r:tinny", "'tiny'"),
+        ("tests/config/test_configs.py", "get_config"),
     ],
 )
 def test_unknown_configs(spec, words):

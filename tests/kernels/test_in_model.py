@@ -52,13 +52,14 @@ def assert_same(model, tokens):
         np.testing.assert_allclose(ours, expected, atol=2e-5 * scale)
 
 
+@pytest.mark.slow
 def test_kernel_and_xla_agree_with_dropout_and_padding():
     """For an encoding that changes queries and keys, and one that gives each layer a bias."""
     both = with_position(small_config("attenuated_layer", **SETTINGS), absolute="mixed")
     assert_same(spread_model(both), random_tokens())
 
 
-@pytest.mark.parametrize("longest_single_block", [None, 0])
+@pytest.mark.parametrize("longest_single_block", [None, pytest.param(0, marks=pytest.mark.slow)])
 def test_kernel_and_xla_agree_on_gains(monkeypatch, longest_single_block):
     """With a bias of the size of the scores and, as for long sequences, with one in factors."""
     if longest_single_block is not None:

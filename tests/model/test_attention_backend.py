@@ -62,13 +62,13 @@ def test_choice_and_reason(platform, settings, implementation, reason):
 @pytest.mark.parametrize(
     ("platform", "settings", "message"),
     [
-        ("gpu", {"attention_implementation": "pallas"}, "the kernel is for TPUs"),
-        ("tpu", {"attention_implementation": "cudnn"}, "cuDNN is for GPUs, not for tpu"),
-        ("cpu", {"attention_implementation": "pallas", "variant": "shaw"}, "'shaw' adds terms"),
+        ("gpu", {"attention_implementation": "pallas"}, "TPU"),
+        ("tpu", {"attention_implementation": "cudnn"}, "cuDNN.*tpu"),
+        ("cpu", {"attention_implementation": "pallas", "variant": "shaw"}, "'shaw'"),
         (
             "tpu",
             {"attention_implementation": "pallas", "relative": "formless", "length": 2048},
-            "position.relative='formless' has a bias without factors",
+            "position.relative='formless'",
         ),
     ],
 )

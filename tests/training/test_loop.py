@@ -47,6 +47,7 @@ def test_the_model_of_a_run_has_the_settings_as_given(finished):
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(finished, tmp_path):
     arguments, workdir, _ = finished
     runs.run_here(arguments, tmp_path)
@@ -115,6 +116,7 @@ def test_the_summary_shows_what_was_learned(finished):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_and_its_corpus_are_enough_to_resume(finished, tmp_path):
     """One checkpoint from the middle; the vocabulary file has gone: the checkpoint has its own."""
     arguments, workdir, run = finished
@@ -128,6 +130,7 @@ def test_a_checkpoint_and_its_corpus_are_enough_to_resume(finished, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_data_of_other_settings_is_not_taken_for_ones_own(corpus, tmp_path):
     """Before the first checkpoint, too: the work directory remembers what it was begun with."""
     arguments = runs.settings(corpus)

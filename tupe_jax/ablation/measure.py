@@ -10,7 +10,7 @@ from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.results import PairScore, ProbeScore
 from tupe_jax.inference.loading import load
 from tupe_jax.inference.trained_model import TrainedModel
-from tupe_jax.lab.analysis import fits, look
+from tupe_jax.lab.analysis import attention_metrics, fits
 from tupe_jax.lab.length_extrapolation import LengthScore, masked_stream, scores_by_length
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 from tupe_jax.lab.nli_pairs import NliPair, builtin_pairs, snli_pairs
@@ -33,15 +33,15 @@ def measure(
     model = pretrained.float32_module()
     # Identical words work with every encoding, so that all variants can be compared.
     words = choose_words(pretrained.tokenizer.ordinary_ids, config.words)
-    looks = look(attention_among_identical_words(model, config.length, words))
+    metrics = attention_metrics(attention_among_identical_words(model, config.length, words))
     return {
-        "measures": dict(looks.of_mean),
+        "measures": dict(metrics.of_mean),
         "by_head": {
             name: tuple(map(tuple, values_LxH.tolist()))
-            for name, values_LxH in looks.by_head.items()
+            for name, values_LxH in metrics.by_head.items()
         },
-        "kinds": tuple(map(tuple, looks.kinds)),
-        "matrices_LxHxNxN": looks.attention.weights_LxHxNxN,
+        "kinds": tuple(map(tuple, metrics.kinds)),
+        "matrices_LxHxNxN": metrics.attention.weights_LxHxNxN,
         "pairs": _pairs(config, pretrained, model),
         "lengths": _lengths(config, pretrained, model, held_out_NxS),
     }

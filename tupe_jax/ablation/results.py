@@ -230,9 +230,13 @@ def _texts(splits: Mapping[str, Sequence[Any]]) -> Iterable[tuple[str, Iterable[
 
 
 def _pair_text(pair: NliPair) -> str:
-    """Records store digests of this text, so neither its words nor the name in it may change."""
+    """Records store digests of this text, so neither its words nor the names in it may change."""
+    premise, hypothesis = (
+        f"Written(tokens={sentence.tokens!r}, constituents={sentence.constituents!r})"
+        for sentence in (pair.premise, pair.hypothesis)
+    )
     return (
-        f"InferencePair(premise={pair.premise!r}, hypothesis={pair.hypothesis!r}, "
+        f"InferencePair(premise={premise}, hypothesis={hypothesis}, "
         f"label={pair.label!r}, swapped_hypothesis={pair.swapped_hypothesis!r})"
     )
 

@@ -34,15 +34,15 @@ from tupe_jax.utils.errors import UserError
 
 SEED = 8
 """Seed of the built-in text that is used."""
-_ROWS = 32
+_SEQUENCES = 32
 _SENTENCES = 300
 _LENGTH_WORDS = 16
 """Probing words for long inputs, whose cost grows with the square of the length."""
 
 
 @dataclass(frozen=True)
-class Looks:
-    """Position-only attention of one source, with its metrics and the kinds of its heads."""
+class AttentionMetrics:
+    """Position-only attention of one source, its metrics, and the kinds of its heads."""
 
     attention: PositionAttention
     of_mean: Mapping[str, float]
@@ -58,7 +58,7 @@ class Analysis:
     config: ModelConfig
     length: int
     """Positions in every matrix."""
-    looks: Mapping[Source, Looks]
+    position_only: Mapping[Source, AttentionMetrics]
     disagreement: NDArray[np.float64] | None
     """Between the two sources, [L, H]; None if there is only one."""
     four_terms: FourTerms | None
@@ -105,7 +105,7 @@ def analyse(
     positions_only = Analysis(
         config=model.config,
         length=length,
-        looks={source: look(attention) for source, attention in attentions.items()},
+        position_only={source: attention_metrics(a) for source, a in attentions.items()},
         disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
         four_terms=None,
         order=None,
@@ -123,10 +123,10 @@ def analyse(
             f"none of {len(pairs)} minimal pairs fits into position.max_length="
             f"{model.config.position.max_length} tokens"
         )
-    expanded = can_be_expanded(model.config)
+    text_BxS = builtin_sequences(vocabulary, length + 1)
     return replace(
         positions_only,
-        four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
+        four_terms=four_terms(model, text_BxS) if can_be_expanded(model.config) else None,
         order=_order(model, vocabulary),
         pairs=score_pairs(model, vocabulary, fitting) if has_mlm_head else {},
         pairs_too_long=len(pairs) - len(fitting),
@@ -134,9 +134,9 @@ def analyse(
     )
 
 
-def look(attention: PositionAttention) -> Looks:
+def attention_metrics(attention: PositionAttention) -> AttentionMetrics:
     """Measure and classify every head."""
-    return Looks(
+    return AttentionMetrics(
         attention,
         attention.measures_of_mean(),
         attention.measures_LxH(),
@@ -176,7 +176,7 @@ def _lengths(
 ) -> list[LengthScore]:
     stream = None
     if vocabulary is not None:
-        count = _ROWS * max(requested.lengths)
+        count = _SEQUENCES * max(requested.lengths)
         tokens_N = (
             builtin_stream(vocabulary, count)
             if requested.texts is None
@@ -192,9 +192,10 @@ def _lengths(
     )
 
 
-def text_rows(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
+def builtin_sequences(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
     """Sequences of built-in text as in training: [CLS], then sentences, each followed by [SEP]."""
-    text_BxS = builtin_stream(vocabulary, _ROWS * (length - 1)).reshape(_ROWS, length - 1)
+    tokens_N = builtin_stream(vocabulary, _SEQUENCES * (length - 1))
+    text_BxS = tokens_N.reshape(_SEQUENCES, length - 1)
     return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=vocabulary.special.cls_id)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tupe_jax.lab.analysis import Analysis, Looks
+from tupe_jax.lab.analysis import Analysis, AttentionMetrics
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
 from tupe_jax.lab.length_extrapolation import SHOWN_MEASURES, LengthScore
@@ -51,15 +51,15 @@ def _about(analysis: Analysis, about: str) -> Iterator[str]:
 
 
 def _positions(analysis: Analysis) -> Iterator[str]:
-    words = max(len(look.attention.words) for look in analysis.looks.values())
+    words = max(len(metrics.attention.words) for metrics in analysis.position_only.values())
     yield (
         f"Position-only attention, n = {analysis.length} positions without [CLS]: the mean over "
         f"all layers and heads"
     )
     yield f"(identical words: and over {words} words)"
-    yield "".join([" " * 26, *(f"{source:>18}" for source in analysis.looks)])
+    yield "".join([" " * 26, *(f"{source:>18}" for source in analysis.position_only)])
     for name in METRICS:
-        numbers = (f"{look.of_mean[name]:18.3f}" for look in analysis.looks.values())
+        numbers = (f"{metrics.of_mean[name]:18.3f}" for metrics in analysis.position_only.values())
         yield f"  {name.replace('_', ' '):24}" + "".join(numbers)
     if analysis.disagreement is not None:
         yield (
@@ -71,8 +71,8 @@ def _positions(analysis: Analysis) -> Iterator[str]:
 def _kinds(analysis: Analysis) -> Iterator[str]:
     yield "Heads by kind (the rule is in tupe_jax/lab/head_kinds.py)"
     yield "".join([" " * 18, *(f"{kind:>10}" for kind in KINDS)])
-    for source, look in analysis.looks.items():
-        counts = count_kinds(look.kinds)
+    for source, metrics in analysis.position_only.items():
+        counts = count_kinds(metrics.kinds)
         yield f"  {source:16}" + "".join(f"{counts[kind]:10}" for kind in KINDS)
 
 
@@ -141,12 +141,12 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "metrics": {name: inspect.cleandoc(metric.about) for name, metric in METRICS.items()},
         "position_only": {
             source: {
-                "words": list(look.attention.words),
-                "of_mean": dict(look.of_mean),
-                "kinds": count_kinds(look.kinds),
-                "heads": list(_heads(look)),
+                "words": list(metrics.attention.words),
+                "of_mean": dict(metrics.of_mean),
+                "kinds": count_kinds(metrics.kinds),
+                "heads": list(_heads(metrics)),
             }
-            for source, look in analysis.looks.items()
+            for source, metrics in analysis.position_only.items()
         },
         "disagreement": _list(analysis.disagreement),
         "four_terms": analysis.four_terms
@@ -174,24 +174,26 @@ def _list(array: Any) -> Any:
     return None if array is None else np.asarray(array, np.float64).tolist()
 
 
-def _heads(look: Looks) -> Iterator[dict[str, Any]]:
+def _heads(metrics: AttentionMetrics) -> Iterator[dict[str, Any]]:
     """One row for each head; layer None stands for a bias that all layers share."""
-    shared = len(look.kinds) == 1 and look.attention.source == "bias"
-    for layer, kinds in enumerate(look.kinds):
+    shared = len(metrics.kinds) == 1 and metrics.attention.source == "bias"
+    for layer, kinds in enumerate(metrics.kinds):
         for head, kind in enumerate(kinds):
             yield {
                 "layer": None if shared else layer + 1,
                 "head": head + 1,
                 "kind": kind,
-                "reach": reach(look.attention.weights_LxHxNxN[layer, head]),
-                **{name: float(values[layer, head]) for name, values in look.by_head.items()},
+                "reach": reach(metrics.attention.weights_LxHxNxN[layer, head]),
+                **{name: float(values[layer, head]) for name, values in metrics.by_head.items()},
             }
 
 
 def as_csv(analysis: Analysis) -> str:
     """One row for each source, layer and head."""
     rows = [
-        {"source": source, **row} for source, look in analysis.looks.items() for row in _heads(look)
+        {"source": source, **row}
+        for source, metrics in analysis.position_only.items()
+        for row in _heads(metrics)
     ]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -218,9 +220,9 @@ def _draw(analysis: Analysis, folder: Path) -> Iterator[Path]:
         "bias": "softmax of the position bias",
         "identical words": "attention among identical words",
     }
-    for source, look in analysis.looks.items():
+    for source, metrics in analysis.position_only.items():
         path = folder / f"positions_{source.replace(' ', '_')}.png"
-        weights = look.attention.weights_LxHxNxN
+        weights = metrics.attention.weights_LxHxNxN
         shared = source == "bias" and len(weights) == 1
         position_matrices(
             weights[0] if shared else weights, path, title=titles[source], first_position=1
