@@ -12,7 +12,7 @@ from tupe_jax.ablation.results import StudyRecords, write_record
 from tupe_jax.ablation.table import csv_table, markdown
 from tupe_jax.utils.errors import UserError
 
-CONFIG = replace(study_config(learning_rates=(1e-3, 2e-3), seeds=(1, 2)), tuning_seed=0)
+CONFIG = replace(study_config(learning_rates=(2e-3, 1e-3), seeds=(1, 2)), tuning_seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_damaged_file_is_named(workdir, tmp_path, text):
 
 def test_a_damaged_run_is_named(workdir, tmp_path):
     write_archive(StudyRecords(CONFIG, workdir), "c", tmp_path)
-    file = tmp_path / "TUPE-A/seed1-lr0.001.json"
+    file = tmp_path / "TUPE-A/seed1-lr0.002.json"
     file.write_text(json.dumps({"variant": "TUPE-A"}))
     with pytest.raises(UserError, match=r"TUPE-A/seed1"):
         ArchivedRecords(tmp_path)

@@ -22,7 +22,6 @@ from tupe_jax.ablation.results import (
     Matrices,
     Records,
     RunRecord,
-    StudyRecords,
     record_from,
     values_of,
 )
@@ -56,7 +55,7 @@ class ArchivedRecords(Records):
         return self._records.get(key)
 
 
-def write_archive(records: StudyRecords, command: str, folder: Path) -> None:
+def write_archive(records: Records, command: str, folder: Path) -> None:
     """Write the finished runs of a study, over those of an earlier time."""
     results = records.collect()
     shown = {
