@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy as np
 from tupe_jax.lab.analysis import Analysis, AttentionMetrics
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
+from tupe_jax.lab.length_extrapolation import SHOWN_MEASURES, LengthScore
 from tupe_jax.lab.metrics import METRICS
 from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.order_sensitivity import OrderSensitivity
-from tupe_jax.lab.plots import probe_deltas, term_matrices
+from tupe_jax.lab.plots import loss_by_length, probe_deltas, term_matrices
 from tupe_jax.utils.files import atomic_file
 from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import position_matrices
@@ -33,6 +34,7 @@ def as_text(analysis: Analysis, about: str) -> str:
         *([_terms(analysis.four_terms)] if analysis.four_terms else []),
         *([_order(analysis.order)] if analysis.order else []),
         *([_pairs(analysis)] if analysis.pairs else []),
+        *([_lengths(analysis.lengths)] if analysis.lengths else []),
         _probes(analysis.probes),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections)
@@ -121,6 +123,16 @@ def _probes(probes: NliProbes | str) -> Iterator[str]:
     yield "patient of an entailed hypothesis are exchanged; any label but entailment is right"
 
 
+def _lengths(scores: Sequence[LengthScore]) -> Iterator[str]:
+    yield "Longer inputs, in tokens with [CLS]; the same masked tokens at every length"
+    names = "".join(f"{name.replace('_', ' '):>17}" for name in SHOWN_MEASURES)
+    yield f"  length  tables         nats{names}"
+    for score in scores:
+        loss = "      -" if score.loss is None else f"{score.loss:7.3f}"
+        measures = "".join(f"{score.measures[name]:17.3f}" for name in SHOWN_MEASURES)
+        yield f"  {score.length:6}  {score.rule.replace('_', ' '):12}{loss}{measures}"
+
+
 def as_json(analysis: Analysis) -> dict[str, Any]:
     """All numbers except the matrices."""
     return {
@@ -154,6 +166,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "probes": analysis.probes
         if isinstance(analysis.probes, str)
         else dataclasses.asdict(analysis.probes),
+        "lengths": [dataclasses.asdict(score) for score in analysis.lengths],
     }
 
 
@@ -222,4 +235,8 @@ def _draw(analysis: Analysis, folder: Path) -> Iterator[Path]:
     if isinstance(analysis.probes, NliProbes):
         path = folder / "probes.png"
         probe_deltas(analysis.probes, path)
+        yield path
+    if any(score.loss is not None for score in analysis.lengths):
+        path = folder / "lengths.png"
+        loss_by_length(analysis.lengths, path)
         yield path
