@@ -43,6 +43,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 # ------------------------------------------------------------------------------------ damaged files
 
 
+def test_each_checkpoint_that_is_tried_has_its_own_time_limit(tmp_path):
+    folder = saved(tmp_path, [1, 2, 3])
+    for step in ("2", "3"):
+        truncate(folder / step / "about/about.json")
+    attempts = []
+    restored = open_at(folder).restore(
+        abstract(small_state(0)), lambda: attempts.append(names(folder))
+    )
+    assert restored.step == 1
+    assert len(attempts) == 3
+
+
 @pytest.mark.parametrize("damage", [Path.unlink, truncate, flip_a_bit])
 def test_whatever_file_is_damaged_no_wrong_number_is_restored(tmp_path, damage, caplog):
     original = saved(tmp_path / "original", [1, 2])

@@ -149,6 +149,14 @@ def test_the_paper_recipe_is_the_papers():
     assert not config.model.pre_layer_norm
 
 
+def test_locality_symmetry_has_the_second_papers_settings():
+    config = from_config_dict(load_config("locality_symmetry"))
+    assert (config.objective.name, config.data.packing) == ("masked_lm_nsp", "pairs")
+    assert (config.model.vocab_size, config.model.segments) == (30_522, 2)
+    assert (config.train.batch_size, config.optimizer.warmup) == (96, "10%")
+    assert config.optimizer.peak_learning_rate == 1e-4
+
+
 def rules(form):
     config = from_config_dict(load_config(f"tupe_r:{form}"))
     return config.objective.mask_rule, config.data.packing, config.optimizer.warmup_from_zero

@@ -8,6 +8,7 @@ from flax import nnx
 
 from tests.model.helpers import (
     VARIANTS,
+    as_on_gpus,
     one_layer,
     random_tokens,
     reconfigured,
@@ -53,8 +54,11 @@ def assert_same(model, tokens):
 
 
 @pytest.mark.slow
-def test_kernel_and_xla_agree_with_dropout_and_padding():
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_kernel_and_xla_agree_with_dropout_and_padding(platform, monkeypatch):
     """For an encoding that changes queries and keys, and one that gives each layer a bias."""
+    if platform == "gpu":
+        as_on_gpus(monkeypatch)
     both = with_position(small_config("attenuated_layer", **SETTINGS), absolute="mixed")
     assert_same(spread_model(both), random_tokens())
 

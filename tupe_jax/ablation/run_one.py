@@ -74,8 +74,8 @@ class SharedData:
         """The first sequences of the validation text, in its order."""
         index = read_index(self.rows)
         shards = index.splits["validation"].shards
-        rows = TokenShards(self.rows, shards, index.length, index.dtype)
-        return rows.read(range(min(count, sum(shard.rows for shard in shards))))
+        rows = TokenShards(self.rows, shards, index.record)
+        return rows.read(range(min(count, sum(shard.rows for shard in shards))))["tokens"]
 
     def given_to(self, config: Config) -> Config:
         """The config of a run that reads this data."""
