@@ -101,7 +101,7 @@ def test_a_line_that_can_be_copied_is_a_command(line, written, monkeypatch):
     before_redirection, *_ = re.split(r" >>? ", line)
     _, name, *words = shlex.split(before_redirection, comments=True)
     arguments = cli.parse(COMMANDS[name], words)
-    if hasattr(arguments, "config"):
+    if getattr(arguments, "config", None) is not None:  # a report about all studies has none
         READ_BY.get(name, from_config_dict)(load_config(arguments.config, arguments.overrides))
 
 

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tupe_jax.ablation.correlation import rank_correlation, weighted_spearman
+from tupe_jax.ablation.correlation import (
+    correlation_within_families,
+    rank_correlation,
+    weighted_spearman,
+)
 
 
 def study(variants, seeds=3, *, slope=1.0, between=1.0, within=0.0, seed=0):
@@ -114,3 +118,25 @@ def test_chance_is_never_nothing():
     """Of twelve variants in perfect order no random pairing is as good: 2 of 479 million are."""
     result = rank_correlation(range(12), range(12), list("abcdefghijkl"))
     assert result.by_chance == pytest.approx(1 / 10_001)
+
+
+def test_differences_between_families_count_for_nothing():
+    # Family b is higher in both, but within each family x and y are in opposite order.
+    x, y = [1, 2, 3, 11, 12, 13], [3, 2, 1, 13, 12, 11]
+    found = correlation_within_families(x, y, list("aaabbb"))
+    assert found.estimate == pytest.approx(-1)
+    assert (found.families, found.variants, found.interval) == (2, 6, None)
+    assert rank_correlation(x, y, list("123456")).of_means > 0.5
+
+
+def test_a_single_family_has_the_ordinary_correlation():
+    x, y, _ = study(12, seeds=1)
+    found = correlation_within_families(x, y, ["a"] * 12)
+    assert found.estimate == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert found.interval[0] < found.estimate < found.interval[1]
+
+
+def test_families_of_two_are_left_out():
+    found = correlation_within_families([1, 2, 3, 4, 5], [1, 2, 3, 9, 8], list("aaabb"))
+    assert (found.families, found.variants, found.estimate) == (1, 3, pytest.approx(1))
+    assert correlation_within_families([1, 2], [1, 2], ["a", "b"]).estimate is None

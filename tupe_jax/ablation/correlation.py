@@ -66,6 +66,63 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, variants: Sequence[str]) -> Ran
     )
 
 
+@dataclass(frozen=True)
+class FamilyCorrelation:
+    """The correlation of variants with others of their own family."""
+
+    families: int
+    """Those with at least three variants."""
+    variants: int
+    estimate: float | None
+    """None: not defined."""
+    interval: tuple[float, float] | None
+
+
+def correlation_within_families(
+    x: ArrayLike, y: ArrayLike, families: Sequence[str]
+) -> FamilyCorrelation:
+    """One x, y and family for each variant: do ranks agree among variants of the same family?
+
+    Variants are ranked within their family, and the ranks, centred and scaled to a common width,
+    are correlated over all families. So differences between families count for nothing. The
+    interval resamples variants within families.
+    """
+    x_V, y_V = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    of_V = np.asarray(families)
+    kept = [np.flatnonzero(of_V == name) for name in dict.fromkeys(families)]
+    kept = [members for members in kept if len(members) >= FEWEST]
+    variants = sum(map(len, kept))
+    if not kept:
+        return FamilyCorrelation(0, 0, None, None)
+    (observed,) = _within(x_V, y_V, [members[None] for members in kept])
+    estimate = None if np.isnan(observed) else float(observed)
+    interval = None
+    if estimate is not None and variants >= FEWEST_FOR_INTERVAL and abs(estimate) < 1 - 1e-9:
+        draw = np.random.default_rng(0)
+        drawn = [draw.choice(members, (_RESAMPLES, len(members))) for members in kept]
+        low, high = np.nanpercentile(_within(x_V, y_V, drawn), [2.5, 97.5])
+        interval = float(low), float(high)
+    return FamilyCorrelation(len(kept), variants, estimate, interval)
+
+
+def _within(
+    x_V: NDArray[np.float64], y_V: NDArray[np.float64], families: Sequence[NDArray[np.intp]]
+) -> NDArray[np.float64]:
+    """[R]: the correlation of R samples, whose members of each family are [R, members]."""
+
+    def ranks(values_V: NDArray[np.float64]) -> NDArray[np.float64]:
+        of_families = [
+            stats.rankdata(values_V[members_RxM], axis=1) / (members_RxM.shape[1] + 1) - 0.5
+            for members_RxM in families
+        ]
+        return np.concatenate(of_families, axis=1)
+
+    a_RxV, b_RxV = ranks(x_V), ranks(y_V)
+    ab_R, aa_R, bb_R = ((p * q).sum(1) for p, q in ((a_RxV, b_RxV), (a_RxV, a_RxV), (b_RxV, b_RxV)))
+    defined = (aa_R > 0) & (bb_R > 0)
+    return np.where(defined, ab_R / np.sqrt(np.where(defined, aa_R * bb_R, 1)), np.nan)
+
+
 def weighted_spearman(w_RxN: ArrayLike, x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """[R]: the rank correlation if value n occurred w_n times; NaN where it is not defined."""
     weights_RxN: NDArray[np.float64] = np.asarray(w_RxN, np.float64)

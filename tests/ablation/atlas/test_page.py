@@ -12,6 +12,7 @@ from tests.ablation.invented import collected_of, study_config
 from tupe_jax import cli
 from tupe_jax.ablation import archive
 from tupe_jax.ablation.archive import ArchivedRecords, write_archive
+from tupe_jax.ablation.atlas.correlations import comparable_with
 from tupe_jax.ablation.atlas.page import study_data
 from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.results import Records
@@ -92,11 +93,32 @@ def test_the_same_records_give_the_same_bytes(page, records):
 
 
 def test_correlations_are_over_variants(page):
-    found = data_of(page)[0]["correlations"]
+    everything = data_of(page)[0]["correlations"]
+    found = [c for c in everything if not c["over"]]
     assert {c["measure"] for c in found} == {"locality", "symmetry", "mirror symmetry of heads"}
     assert all(c["variants"] == 6 and len(c["points"]) == 18 for c in found)
+    assert {(c["within"]["families"], c["within"]["variants"]) for c in found} == {(1, 4)}
     low, high = next(c["interval"] for c in found if c["interval"])
     assert -1 <= low < high <= 1
+
+
+def test_only_studies_that_were_done_alike_are_compared(tmp_path):
+    def study(**changes):
+        return Invented(replace(CONFIG, **changes), tmp_path).collect()
+
+    grid = tuple(Variant(f"w{n}", "attenuated") for n in range(3))
+    longer = replace(CONFIG.pretrain, train=replace(CONFIG.pretrain.train, steps=901))
+    studies = {
+        "six": study(),
+        "grid": study(variants=grid, seeds=(1,)),
+        "long": study(pretrain=longer),
+    }
+    assert list(comparable_with("six", studies)) == ["six", "grid"]
+    assert comparable_with("long", studies) == {}
+    both = study_data("grid", "c", studies)["correlations"]
+    pooled = [c for c in both if c["over"] == ["six", "grid"]]
+    assert {(c["variants"], len(c["points"])) for c in pooled} == {(9, 21)}
+    assert {c["within"]["families"] for c in pooled} == {2}
 
 
 def test_a_hundred_runs_take_seconds_and_every_file_is_read_once(tmp_path, monkeypatch):
@@ -115,7 +137,7 @@ def test_a_hundred_runs_take_seconds_and_every_file_is_read_once(tmp_path, monke
 
 def test_a_study_without_runs_is_shown_as_such(tmp_path):
     empty = Invented(CONFIG, tmp_path, missing=30)
-    data = study_data("empty", "c", empty.collect())
+    data = study_data("empty", "c", {"empty": empty.collect()})
     assert (data["runs"], data["missing"]) == (0, 30)
     assert all(variant["curve"] is None for variant in data["variants"])
 

@@ -290,18 +290,21 @@ function correlationFigure(study, measure) {
   let at = 0, visible = new Set();
   const caption = element("span");
   const { node, place, read } = figure(`${measure[0].toUpperCase()}${measure.slice(1)} against scores`, caption,
-    chooser("score", found.map((c, index) => [index, c.score]), (value) => { at = +value; draw(); }));
+    chooser("score", found.map((c, index) => [index, c.over.length ? `${c.score} (${c.over.join(" and ")})` : c.score]), (value) => { at = +value; draw(); }));
   const draw = () => {
-    const { points, rho, interval, chance, variants, score } = found[at];
+    const { points, rho, interval, chance, variants, score, within } = found[at];
+    const inside = within.rho === null ? "" : ` Within ${within.families} families (${within.variants} variants): ` +
+      `${signed(within.rho)}${within.interval ? ` (${signed(within.interval[0])} to ${signed(within.interval[1])})` : ""}.`;
     caption.textContent = `Spearman's rank correlation of ${variants} variants: ${signed(rho)}` +
       (interval ? ` (95 %, bootstrap over variants: ${signed(interval[0])} to ${signed(interval[1])})` : " (no interval)") +
-      `; as strong by chance: ${chance < .001 ? "below 0.001" : number(chance, 3)}. A dot is a run. ` +
+      `; as strong by chance: ${chance < .001 ? "below 0.001" : number(chance, 3)}.${inside} A dot is a run. ` +
       "Hidden variants count in the correlation.";
     const { root, x, y, width } = frame(place, { xs: points.map((p) => p[1]), ys: points.map((p) => p[2]),
       xLabel: measure, yLabel: score, about: `${score} against ${measure}` });
-    const drawn = points.filter(([name]) => visible.has(name)).map(([name, px, py]) => ({ name, mean: py, at: px, px: x(px), py: y(py) }));
+    const own = (name) => study.variants.findIndex((v) => v.name === name);
+    const drawn = points.filter(([name]) => visible.has(name) || own(name) < 0).map(([name, px, py]) => ({ name, mean: py, at: px, px: x(px), py: y(py) }));
     for (const p of drawn) root.append(svg("circle", { "data-name": p.name, cx: p.px, cy: p.py, r: 4.5,
-      fill: `var(--c${study.variants.findIndex((v) => v.name === p.name) % 7})`, "fill-opacity": .75 }));
+      fill: own(p.name) < 0 ? "var(--soft)" : `var(--c${own(p.name) % 7})`, "fill-opacity": .75 }));
     if (drawn.length) follow(place, root, read, width, drawn, (p) =>
       [element("b", {}, p.name), `: ${measure} ${short(p.at)}, ${short(p.mean)}`]);
     else place.replaceChildren(root);

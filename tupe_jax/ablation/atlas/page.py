@@ -9,29 +9,26 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from string import Template
-from typing import Any
 
 import numpy as np
 
 from tupe_jax.ablation.archive import ArchivedRecords, encoded
+from tupe_jax.ablation.atlas.correlations import Json, comparable_with, correlations, rounded
 from tupe_jax.ablation.config import AblationConfig, Variant, run_config
 from tupe_jax.ablation.convergence import SpeedUp, mean_curve
-from tupe_jax.ablation.correlation import rank_correlation
 from tupe_jax.ablation.report.plots import coarse
 from tupe_jax.ablation.results import RunRecord, StudyResults
-from tupe_jax.ablation.table import SHOWN_MEASURES, RunColumn, columns_of
+from tupe_jax.ablation.table import RunColumn, columns_of
 from tupe_jax.lab.head_kinds import KINDS
 
-Json = dict[str, Any]
 _TILE = 32
 """Positions of a drawn attention matrix; longer ones are averaged."""
 
 
 def atlas_page(studies: Mapping[str, tuple[ArchivedRecords, StudyResults]]) -> str:
     """The page; studies by name, with what their records give."""
-    data = [
-        study_data(name, records.command, results) for name, (records, results) in studies.items()
-    ]
+    everything = {name: results for name, (_, results) in studies.items()}
+    data = [study_data(name, records.command, everything) for name, (records, _) in studies.items()]
     folder = resources.files(__package__)
     parts = {
         "style": (folder / "atlas.css").read_text(encoding="utf-8"),
@@ -51,8 +48,9 @@ def _summary(data: Sequence[Json]) -> str:
     return f"{studies}, {runs} finished runs, {hours:.1f} CPU hours."
 
 
-def study_data(name: str, command: str, results: StudyResults) -> Json:
-    """All that the page shows of a study."""
+def study_data(name: str, command: str, studies: Mapping[str, StudyResults]) -> Json:
+    """All that the page shows of a study, given all of them."""
+    results = studies[name]
     config = results.config
     columns = columns_of(results)
     steps = results.to_first
@@ -63,14 +61,17 @@ def study_data(name: str, command: str, results: StudyResults) -> Json:
         "runs": sum(map(len, results.runs.values())),
         "tuningRuns": sum(map(len, results.tuning.values())),
         "missing": len(results.missing),
-        "cpuHours": _rounded(sum(record.cpu_seconds for record in results.records) / 3600),
+        "cpuHours": rounded(sum(record.cpu_seconds for record in results.records) / 3600),
         "first": results.first,
         "columns": [{"title": column.title, "digits": column.digits} for column in columns],
         "variants": [
             _variant(config, variant, _of_seeds(results, variant), columns, steps)
             for variant in config.variants
         ],
-        "correlations": list(_correlations(results, columns)),
+        "correlations": [
+            *correlations({name: results}, columns),
+            *correlations(comparable_with(name, studies), columns),
+        ],
     }
 
 
@@ -127,7 +128,7 @@ def _cell(column: RunColumn, records: Sequence[RunRecord]) -> Json | None:
     if not values:
         return None
     spread = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": _rounded(statistics.fmean(values)), "sd": _rounded(spread), "n": len(values)}
+    return {"mean": rounded(statistics.fmean(values)), "sd": rounded(spread), "n": len(values)}
 
 
 def _steps(result: SpeedUp | None) -> Json | None:
@@ -136,11 +137,11 @@ def _steps(result: SpeedUp | None) -> Json | None:
         return None
     reached, planned = len(result.reached), len(result.steps)
     mean = statistics.geometric_mean(result.reached) if reached == planned else None
-    interval = result.interval and [_rounded(bound) for bound in result.interval]
+    interval = result.interval and [rounded(bound) for bound in result.interval]
     return {
-        "mean": _rounded(mean),
+        "mean": rounded(mean),
         "reached": reached,
-        "ratio": _rounded(result.ratio),
+        "ratio": rounded(result.ratio),
         "interval": interval,
     }
 
@@ -155,7 +156,7 @@ def _curve(records: Sequence[RunRecord]) -> Json | None:
     lines = {"mean": loss_RxE.mean(0), "low": loss_RxE.min(0), "high": loss_RxE.max(0)}
     return {
         "step": step_E.astype(int).tolist(),
-        **{name: [_rounded(loss) for loss in line.tolist()] for name, line in lines.items()},
+        **{name: [rounded(loss) for loss in line.tolist()] for name, line in lines.items()},
     }
 
 
@@ -172,9 +173,9 @@ def _bias(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[Json]]]:
             [
                 {
                     "step": step,
-                    "mean": _rounded(statistics.fmean(sizes)),
-                    "low": _rounded(min(sizes)),
-                    "high": _rounded(max(sizes)),
+                    "mean": rounded(statistics.fmean(sizes)),
+                    "low": rounded(min(sizes)),
+                    "high": rounded(max(sizes)),
                 }
                 for step, sizes in by_step.items()
                 if sizes
@@ -219,46 +220,8 @@ def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
             yield {
                 "length": length,
                 "rule": rule,
-                "mean": _rounded(statistics.fmean(losses)),
-                "low": _rounded(min(losses)),
-                "high": _rounded(max(losses)),
-                "locality": _rounded(statistics.fmean(s.measures["locality"] for s in scores)),
+                "mean": rounded(statistics.fmean(losses)),
+                "low": rounded(min(losses)),
+                "high": rounded(max(losses)),
+                "locality": rounded(statistics.fmean(s.measures["locality"] for s in scores)),
             }
-
-
-def _correlations(results: StudyResults, columns: Sequence[RunColumn]) -> Iterator[Json]:
-    """Each measure of position-only attention with the loss and every score."""
-    runs = [
-        record
-        for variant in results.config.variants
-        for record in _of_seeds(results, variant)
-        if record.is_measured
-    ]
-    scores = [column for column in columns if column.title not in SHOWN_MEASURES]
-    for name, measure in SHOWN_MEASURES.items():
-        for column in scores:
-            both = [(r, measure(r), column.value(r)) for r in runs]
-            there = [(r, x, y) for r, x, y in both if x is not None and y is not None]
-            if not there:
-                continue
-            _, x, y = zip(*there, strict=True)
-            found = rank_correlation(x, y, [record.variant for record, _, _ in there])
-            if found.of_means is None:
-                continue
-            yield {
-                "measure": name,
-                "score": column.title,
-                "variants": found.variants,
-                "rho": _rounded(found.of_means),
-                "interval": found.interval and [_rounded(bound) for bound in found.interval],
-                "chance": _rounded(found.by_chance),
-                "points": [
-                    [r.variant, _rounded(x_of), _rounded(column.scale * y_of)]
-                    for r, x_of, y_of in there
-                ],
-            }
-
-
-def _rounded(value: float | None) -> float | None:
-    """To five significant digits: as much as a plot shows, and the same on every machine."""
-    return None if value is None or not np.isfinite(value) else float(f"{value:.5g}")

@@ -1,0 +1,120 @@
+"""Position-only attention against scores: over one study, and over all that can be compared."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.correlation import correlation_within_families, rank_correlation
+from tupe_jax.ablation.results import RunRecord, StudyResults
+from tupe_jax.ablation.table import SHOWN_MEASURES, RunColumn
+from tupe_jax.config.schema import PositionConfig
+
+Json = dict[str, Any]
+_OWN_OF_VARIANTS = ("position", "seed", "peak_learning_rate")
+
+
+def rounded(value: float | None) -> float | None:
+    """To five significant digits: as much as a plot shows, and the same on every machine."""
+    return None if value is None or not np.isfinite(value) else float(f"{value:.5g}")
+
+
+def family_of(position: PositionConfig) -> str:
+    """How an encoding enters the model."""
+    if position.relative.startswith("attenuated"):
+        return "attenuation"
+    if position.absolute in ("untied", "mixed"):
+        return "projected positions"
+    if position.relative in ("t5", "alibi"):
+        return "bias by distance"
+    if position.relative != "none":
+        return "content and distance"
+    return "no position" if position.absolute == "none" else "added to the input"
+
+
+def comparable_with(name: str, studies: Mapping[str, StudyResults]) -> dict[str, StudyResults]:
+    """The study and all others that were trained, fine-tuned and measured alike; else nothing."""
+    own = studies[name]
+    alike = {
+        other: results
+        for other, results in studies.items()
+        if _shared(results.config) == _shared(own.config) and _data(results) == _data(own)
+    }
+    return alike if len(alike) > 1 else {}
+
+
+def _shared(config: AblationConfig) -> Json:
+    """All settings that variants share, but for what may differ between studies."""
+    values = asdict(config)
+    pretrain, measure = values["pretrain"], values["measure"]
+    for section in (pretrain, pretrain["model"], pretrain["optimizer"]):
+        for setting in _OWN_OF_VARIANTS:
+            section.pop(setting, None)
+    for section in ("checkpoint", "eval", "watchdog"):
+        pretrain.pop(section)
+    measure.pop("lengths")
+    return {"pretrain": pretrain, "downstream": values["downstream"], "measure": measure}
+
+
+def _data(results: StudyResults) -> set[str]:
+    return {record.data for record in results.records}
+
+
+def correlations(
+    studies: Mapping[str, StudyResults], columns: Sequence[RunColumn]
+) -> Iterator[Json]:
+    """Each measure of position-only attention with the loss and every score.
+
+    A variant that several studies share counts once, with the runs of all of them.
+    """
+    runs: list[RunRecord] = []
+    families: dict[str, str] = {}
+    for results in studies.values():
+        for variant in results.config.variants:
+            of_seeds = sorted(results.runs[variant.name].items())
+            runs += [record for _, record in of_seeds if record.is_measured]
+            config = run_config(results.config, variant, 0, results.config.learning_rates[0])
+            families[variant.name] = family_of(config.model.position)
+    scores = [column for column in columns if column.title not in SHOWN_MEASURES]
+    for name, measure in SHOWN_MEASURES.items():
+        for column in scores:
+            both = [(r.variant, measure(r), column.value(r)) for r in runs]
+            there = [
+                (v, x, column.scale * y) for v, x, y in both if x is not None and y is not None
+            ]
+            found = _correlation(there, families)
+            if found is not None:
+                over = list(studies) if len(studies) > 1 else []
+                yield {"measure": name, "score": column.title, "over": over, **found}
+
+
+def _correlation(
+    points: Sequence[tuple[str, float, float]], families: Mapping[str, str]
+) -> Json | None:
+    """None if it is not defined."""
+    if not points:
+        return None
+    names, x, y = zip(*points, strict=True)
+    found = rank_correlation(x, y, names)
+    if found.of_means is None:
+        return None
+    variants = list(dict.fromkeys(names))
+    x_mean = [statistics.fmean(x for v, x, _ in points if v == name) for name in variants]
+    y_mean = [statistics.fmean(y for v, _, y in points if v == name) for name in variants]
+    within = correlation_within_families(x_mean, y_mean, [families[v] for v in variants])
+    return {
+        "variants": found.variants,
+        "rho": rounded(found.of_means),
+        "interval": found.interval and [rounded(bound) for bound in found.interval],
+        "chance": rounded(found.by_chance),
+        "within": {
+            "families": within.families,
+            "variants": within.variants,
+            "rho": rounded(within.estimate),
+            "interval": within.interval and [rounded(bound) for bound in within.interval],
+        },
+        "points": [[name, rounded(x_of), rounded(y_of)] for name, x_of, y_of in points],
+    }
