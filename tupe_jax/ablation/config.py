@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from tupe_jax.config.loading import STUDY, from_config_dict, require_kind, to_config_dict
 from tupe_jax.config.schema import POSITION_VARIANTS, Config, with_encoding
-from tupe_jax.config.validation import check_fields, from_mapping, one_of
+from tupe_jax.config.validation import check_fields, check_path, from_mapping, one_of
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.results import trials_of
 from tupe_jax.finetune.tasks import KNOWN_TASKS
@@ -83,6 +83,7 @@ class DownstreamConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "downstream")
+        check_path(self.data_dir, "downstream.data_dir")
         for task in self.tasks:
             one_of(task, KNOWN_TASKS, "task in downstream.tasks")
         _require_different(self.tasks, "downstream.tasks")
@@ -117,6 +118,7 @@ class MeasureConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "measure")
+        check_path(self.probe_file, "measure.probe_file")
         if self.probe_task:
             one_of(self.probe_task, NLI_TASKS, "measure.probe_task")
         for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tupe_jax.config.validation import check_fields, from_mapping, one_of, require_positive
+from tupe_jax.config.validation import (
+    check_fields,
+    check_path,
+    from_mapping,
+    one_of,
+    require_positive,
+)
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import check_scheme
 
 Dtype = Literal["float32", "bfloat16"]
 LayerLoop = Literal["auto", "scan", "unroll"]
@@ -175,10 +180,7 @@ class DataConfig:
         paths = {"vocabulary": [self.vocabulary], "prepared": [self.prepared], "task": texts}
         for name, given in paths.items():
             for path in given:
-                try:
-                    check_scheme(path)
-                except UserError as error:
-                    raise UserError(f"data.{name}={error}") from None
+                check_path(path, f"data.{name}")
         if self.length < 8:
             raise UserError(f"data.length={self.length} must be at least 8")
         if self.reader == "live" and self.prepared:
