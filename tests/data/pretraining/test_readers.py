@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
     PreparedIndex,
     Split,
+    examples_of,
     read_index,
+    record_type,
     shard_file_name,
     write_index,
     write_shard,
@@ -46,9 +48,10 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
     ) -> Path:
         folder = tmp_path_factory.mktemp("prepared")
         parts = np.array_split(np.arange(rows * length).reshape(rows, length), shards)
+        record = record_type(more.get("packing", "stream"), 1024, length)
         written = tuple(
-            write_shard(folder / shard_file_name("train", number, shards), part, "uint16")
-            for number, part in enumerate(parts)
+            write_shard(folder / shard_file_name("train", number, shards), examples, record)
+            for number, examples in enumerate(map(numbered_examples, parts))
         )
         split = Split(shards=written, rows=rows, tokens=rows * length, documents=1)
         write_index(folder, PreparedIndex("toy", sha256, 1024, length, 0, {"train": split}, **more))
@@ -60,6 +63,13 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
 @pytest.fixture(scope="module")
 def folder(make_folder: MakeFolder) -> Path:
     return make_folder(SEQUENCES, LENGTH)
+
+
+def numbered_examples(tokens: NDArray[np.int64]) -> Iterator[Mapping[str, Any]]:
+    """Return examples whose other features follow from the tokens."""
+    return examples_of(
+        {"tokens": tokens, "segments": tokens % 2, "is_random_next": tokens[:, 0] % 2}
+    )
 
 
 def reader_of(folder: Path, host_shard: HostShard = HostShard(), **changes: Any) -> PreparedReader:  # noqa: B008
@@ -188,10 +198,10 @@ def test_many_threads_open_each_shard_once(folder: Path) -> None:
         return readers.open_shard(path)
 
     split = index.splits["train"]
-    shards = TokenShards(folder, split.shards[:], index.length, index.dtype, open_slowly)
+    shards = TokenShards(folder, split.shards, index.record, open_slowly)
     assert not opened
     numbers = [0, 1, 2] * 20
-    assert (shards.read(numbers)[:, 0] // LENGTH).tolist() == numbers
+    assert (shards.read(numbers)["tokens"][:, 0] // LENGTH).tolist() == numbers
     assert opened == [split.shards[0].file]
 
 
@@ -217,7 +227,7 @@ folder = Path({str(tmp_path)!r})
 write_random_sequences(folder, rows=80, length=4, shards=80)
 resource.setrlimit(resource.RLIMIT_NOFILE, (70, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 index = read_index(folder)
-TokenShards(folder, index.splits["train"].shards, 4, index.dtype).read(range(80))
+TokenShards(folder, index.splits["train"].shards, index.record).read(range(80))
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -322,10 +332,10 @@ def test_a_failing_disk_is_not_a_broken_shard(folder: Path, monkeypatch: Any) ->
 def test_spread_covers_all_shards(folder: Path) -> None:
     index = read_index(folder)
     split = index.splits["train"]
-    shards = TokenShards(folder, split.shards, index.length, index.dtype)
+    shards = TokenShards(folder, split.shards, index.record)
     assert shards.spread(10**6).tolist() == list(range(split.rows))
     assert shards.spread(3).tolist() == [0, split.rows // 3, 2 * split.rows // 3]
-    assert TokenShards(folder, (), index.length, index.dtype).spread(3).tolist() == []
+    assert TokenShards(folder, (), index.record).spread(3).tolist() == []
 
 
 def test_an_index_that_counts_too_many_sequences_names_the_shard(make_folder: MakeFolder) -> None:

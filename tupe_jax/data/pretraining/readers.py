@@ -28,14 +28,16 @@ from array_record.python.array_record_module import ArrayRecordReader
 from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining.token_shards import (
-    DtypeName,
+    Features,
     PreparedIndex,
+    RecordType,
     ShardFile,
-    decode_sequences,
+    decode_records,
     require_tokenizer,
 )
 from tupe_jax.utils.errors import RetryError, UserError
 from tupe_jax.utils.files import file_size
+from tupe_jax.utils.object_storage import with_time_limit
 from tupe_jax.utils.paths import Path, is_object
 
 # Grain computes a few batches at a time, and the sequences of each are read in many threads. More
@@ -47,7 +49,6 @@ READS_AT_A_TIME = 32  # of one batch
 PREFETCH_BYTES = 64 << 20
 MOST_BATCHES_AHEAD = 32
 
-Features = dict[str, NDArray[np.int32]]
 State = dict[str, Any]
 
 
@@ -55,7 +56,10 @@ class Reader(Protocol):
     """A stream of batches that can be resumed at any step."""
 
     def next(self) -> Features:
-        """Return this host's shard of the next global batch: `tokens` `[sequences, length]`."""
+        """Return this host's shard of the next global batch: `tokens` `[sequences, length]`.
+
+        Sentence pairs have `segments` and `is_random_next` as well.
+        """
 
     def state(self) -> State:
         """Return the current position as JSON values."""
@@ -159,7 +163,7 @@ class PreparedReader:
             # States of versions with one packing do not name it.
             **({} if index.packing == "stream" else {"packing": index.packing}),
         }
-        source = TokenShards(folder, shards, index.length, index.dtype, open_shard)
+        source = TokenShards(folder, shards, index.record, open_shard)
         numbers = (
             grain.MapDataset.range(count)
             .shuffle(seed=mix_seed(seed))  # Grain gives each epoch its own order.
@@ -173,7 +177,8 @@ class PreparedReader:
         self._batches = iter(batches.to_iter_dataset(prefetch(len(indices), index.length)))
 
     def next(self) -> Features:
-        return {"tokens": next(self._batches)}
+        features: Features = next(self._batches)
+        return features
 
     def state(self) -> State:
         return {**self._stream, "step": self._batches.get_state()["next_index"]}
@@ -190,14 +195,12 @@ class TokenShards:
         self,
         folder: Path,
         shards: Sequence[ShardFile],
-        length: int,
-        dtype: DtypeName,
+        record: RecordType,
         open_shard: Callable[[Path], ArrayRecordReader] = open_shard,
     ) -> None:
         self._folder = folder
         self._shards = shards
-        self._length = length
-        self._dtype = dtype
+        self._record = record
         self._open_shard = open_shard
         self._ends = np.cumsum([shard.rows for shard in shards])
         # A folder may have thousands of shards: each is opened on first use and kept open.
@@ -206,22 +209,22 @@ class TokenShards:
         _allow_open_files(len(shards))
         self._threads = ThreadPoolExecutor(BATCHES_AT_A_TIME * READS_AT_A_TIME, "read")
 
-    def read(self, numbers: Sequence[int]) -> NDArray[np.int32]:
-        """Return the sequences of these numbers in this order, `[len(numbers), length]`."""
+    def read(self, numbers: Sequence[int]) -> Features:
+        """Return the features of these sequences in this order, `[len(numbers), ...]`."""
         numbers_N = np.asarray(numbers, np.int64)
         shard_N = np.searchsorted(self._ends, numbers_N, side="right").tolist()
-        tokens_NxS = np.empty((len(numbers_N), self._length), np.int32)
+        records: list[bytes] = [b""] * len(numbers_N)
 
         def read_some(begin: int, end: int) -> None:
             for index in range(begin, end):
-                tokens_NxS[index] = self._read_one(shard_N[index], int(numbers_N[index]))
+                records[index] = self._read_one(shard_N[index], int(numbers_N[index]))
 
         # A call of a thread costs more than a read from memory: large batches are read in parts.
         parts = max(min(len(numbers_N), READS_AT_A_TIME), 1)
         bounds = [len(numbers_N) * part // parts for part in range(parts + 1)]
         for _ in self._threads.map(read_some, bounds[:-1], bounds[1:]):
             pass  # raises the error of a read
-        return tokens_NxS
+        return decode_records(records, self._record)
 
     def spread(self, at_most: int) -> NDArray[np.int64]:
         """Return the numbers of at most this many sequences, evenly spread over all shards.
@@ -232,13 +235,16 @@ class TokenShards:
         count = min(at_most, total)
         return np.arange(count) * total // max(count, 1)
 
-    def _read_one(self, shard: int, number: int) -> NDArray[np.int32]:
+    def _read_one(self, shard: int, number: int) -> bytes:
         try:
             reader = self._opened[shard] or self._open(shard)
             record = number - int(self._ends[shard]) + self._shards[shard].rows
-            tokens_S: NDArray[np.int32]
-            (tokens_S,) = decode_sequences(reader.read([record]), self._dtype, self._length)
-            return tokens_S
+            (content,) = reader.read([record])
+            if len(content) != self._record.itemsize:
+                raise ValueError(f"a record of {len(content)} bytes, not {self._record.itemsize}")
+            return bytes(content)
+        except UserError:
+            raise
         except (RuntimeError, ValueError) as error:
             path = self._folder / self._shards[shard].file
             if self._is_intact(shard, str(error)):
@@ -259,7 +265,8 @@ class TokenShards:
         with self._opening[shard]:
             reader = self._opened[shard]
             if reader is None:
-                reader = self._open_shard(self._folder / self._shards[shard].file)
+                path = self._folder / self._shards[shard].file
+                reader = with_time_limit(path, lambda: self._open_shard(path))
                 if reader.num_records() != self._shards[shard].rows:
                     raise ValueError(
                         f"{reader.num_records()} sequences, but the index lists "

@@ -76,6 +76,7 @@ class CheckpointContents:
     masked_word_head: bool
     sep_id: int
     replaced_token_head: bool = False
+    next_sentence_head: bool = False
     no_segments: bool = False
     """There is no segment embedding at the input, whatever the config says."""
 
@@ -291,6 +292,7 @@ def _encoder(
         sep_id=contents.sep_id,
         masked_word_head=contents.masked_word_head,
         replaced_token_head=contents.replaced_token_head,
+        next_sentence_head=contents.next_sentence_head,
         pooler=contents.pooler,
         position=position,
         **others,
