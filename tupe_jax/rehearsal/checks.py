@@ -176,6 +176,7 @@ def _reading_seconds(plan: Plan, index: PreparedIndex, compiled: CompileResult) 
     config, mesh = plan.config, compiled.mesh
     reader = PreparedReader(
         storage_path(config.data.prepared),
+        index,
         vocabulary_sha256=index.vocabulary_sha256,
         split="train",
         batch_size=config.train.batch_size,
