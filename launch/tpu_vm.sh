@@ -247,12 +247,20 @@ request() {
   create || fail $? "gcloud could not create the slice"
 }
 
+unknown=0 # checks of the progress that failed, in a row
 start() {
   local answer
   answer=$(check_progress) || true # gcloud's exit code may be its own
   case $answer in
-    *'start: allowed'*) run || fail 1 "could not start the run" ;;
+    *'start: allowed'*)
+      unknown=0
+      run || fail 1 "could not start the run"
+      ;;
     *'start: refused'*) log "giving up; the slice still costs, see also launch/tpu_vm.sh logs" && exit 2 ;;
+    *'start: unknown'*)
+      ((++unknown <= 10)) || { log "progress unknown 10 times; giving up; the slice still costs" && exit 1; }
+      log "progress unknown; trying again"
+      ;;
     *) fail 1 "worker 0 is out of reach" ;;
   esac
 }

@@ -4,7 +4,7 @@
 #
 #   tpu_worker.sh install --package=WHEEL|URL@REVISION [--bucket=NAME]
 #   tpu_worker.sh check-progress --workdir=DIR --token=TOKEN --retries=N
-#                                     prints: start: allowed, refused
+#                                     prints: start: allowed, refused, unknown
 #   tpu_worker.sh run --token=TOKEN [--bucket=NAME] -- ARGUMENTS OF TUPE
 #   tpu_worker.sh state               prints: run: absent, running, finished, stopped 75, failed CODE
 #   tpu_worker.sh logs [--lines=N]
@@ -86,11 +86,13 @@ case $action in
     [[ -z $bucket ]] || mount_bucket
     ;;
   check-progress)
-    if "$environment/bin/tupe" check-progress "$workdir" --job="$token" --retries="$retries"; then
-      echo "start: allowed"
-    else
-      echo "start: refused"
-    fi
+    code=0
+    "$environment/bin/tupe" check-progress "$workdir" --job="$token" --retries="$retries" || code=$?
+    case $code in
+      0) echo "start: allowed" ;;
+      2) echo "start: refused" ;;
+      *) echo "start: unknown" ;; # the check itself failed
+    esac
     ;;
   run)
     stop_run

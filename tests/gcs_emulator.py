@@ -88,6 +88,16 @@ class Emulator(ThreadingHTTPServer):
         with self.lock:
             _put(self.storage, bucket, name, content)
 
+    def delete(self, prefix: str, bucket: str = BUCKET) -> None:
+        """Delete all objects whose names begin so."""
+        for name in self.names(bucket):
+            if name.startswith(prefix):
+                with self.lock:
+                    self.storage.delete_file(bucket, name)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that ended in the middle of a request is no news."""
+
     def age(self, name: str, seconds: float, bucket: str = BUCKET) -> None:
         """Let an object seem to have been written so long ago."""
         then = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() - seconds))

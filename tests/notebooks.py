@@ -4,7 +4,7 @@
     python -m tests.notebooks notebooks/2_what_positions_learn.ipynb    # some
 
 They run in a folder `runs-of-notebooks` here, where the second and the fourth find the model of the
-first, and a run that was begun goes on.
+first, and unfinished runs resume.
 """
 
 import os
@@ -51,7 +51,7 @@ def execute(notebook, folder):
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
     )
-    # The TPU's library, which tests have, would talk of the TPU that is not there.
+    # libtpu, which the tests install, would warn about a missing TPU.
     here = {"JAX_PLATFORMS": "cpu", **os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     client.execute(env=here)
     for cell in code_cells(notebook):

@@ -132,11 +132,26 @@ def test_options_accept_hyphens_and_underscores():
 
 
 @pytest.mark.parametrize(
+    ("stream", "words", "code"),
+    [
+        ("stderr", ["config", "no_such_config"], cli.USER_ERROR_EXIT_CODE),
+        ("stdout", ["config", "tupe_r"], RETRY_EXIT_CODE),
+    ],
+)
+def test_a_full_disk_under_the_log_does_not_change_the_exit_code(stream, words, code):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tupe_jax", *words]
+        done = subprocess.run(command, check=False, **{stream: full})
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (UserError("a wrong thing"), cli.USER_ERROR_EXIT_CODE, "a wrong thing"),
         (PermissionError(13, "Permission denied", "/x"), 2, "/x: Permission denied"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "Full"), RETRY_EXIT_CODE, "cannot write: Full; free disk space"),
     ],
 )
 def test_user_errors_are_one_line_and_a_traceback_on_request(

@@ -9,13 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from tupe_jax import __version__
 from tupe_jax.config.validation import did_you_mean
 from tupe_jax.utils.accelerators import skip_absent_tpu
-from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, USER_ERROR_EXIT_CODE, UserError, is_full_disk
 from tupe_jax.utils.logging import configure_logging
 
 
@@ -173,9 +174,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if line is None:
             raise
         message, code = line
-        print(f"tupe {command.name}: {message}", file=sys.stderr)
+        with suppress(OSError):  # the log may be on the disk that is full
+            print(f"tupe {command.name}: {message}", file=sys.stderr)
         return code
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _drop_what_cannot_be_written(stream)
     return exit_code or 0
+
+
+def _drop_what_cannot_be_written(stream: TextIO) -> None:
+    """Otherwise Python tries again at exit, fails, and replaces the exit code by 120."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _error_line(error: BaseException) -> tuple[str, int] | None:
@@ -186,9 +199,9 @@ def _error_line(error: BaseException) -> tuple[str, int] | None:
         case KeyboardInterrupt():
             return "interrupted", 128 + signal.SIGINT
         case BrokenPipeError():
-            # Otherwise Python reports it again when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return "broken pipe: the reader closed standard output", 128 + signal.SIGPIPE
+        case OSError() if is_full_disk(error):
+            return f"cannot write: {error.strerror}; free disk space", RETRY_EXIT_CODE
         case (
             FileExistsError()
             | FileNotFoundError()

@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config.model.pre_layer_norm = True  # stable at a higher learning rate
     config.model.layer_norm_eps = 1e-5
     config.model.dropout = 0.0  # few passes over the text: little to overfit
-    config.model.attention_dropout = 0.0  # faster: cuDNN's fused attention has none
+    config.model.attention_dropout = 0.0
     config.model.classifier_dropout = 0.1  # of the head that fine-tuning adds
     config.model.dtype = "bfloat16"  # of activations; parameters are float32
     config.model.pad_id = 0
@@ -40,6 +40,7 @@ def get_config() -> ConfigDict:
     config.model.share_layers = False
     config.model.masked_word_head = True
     config.model.replaced_token_head = False
+    config.model.next_sentence_head = False
     config.model.pooler = False
     # Parts of today's blocks, which configs/modern_rope.py has.
     config.model.norm = "layer_norm"

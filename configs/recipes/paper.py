@@ -41,6 +41,7 @@ def get_config() -> ConfigDict:
     config.model.share_layers = False
     config.model.masked_word_head = True
     config.model.replaced_token_head = False
+    config.model.next_sentence_head = False
     config.model.pooler = False
     # Parts of today's blocks, which configs/modern_rope.py has.
     config.model.norm = "layer_norm"

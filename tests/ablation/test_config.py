@@ -99,9 +99,9 @@ def test_a_study_may_do_without_fine_tuning():
         ),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_task="builtin_nli")),
-            "probe_task='builtin_nli' is not among downstream.tasks=builtin_sst",
+            "probe_task='builtin_nli' .*downstream.tasks=builtin_sst",
         ),
-        (lambda: MeasureConfig(probe_task="builtin_sst"), "unknown measure.probe_task 'builtin_s"),
+        (lambda: MeasureConfig(probe_task="builtin_sst"), "measure.probe_task .*'builtin_sst'"),
         (
             lambda: replace(
                 CONFIG, downstream=replace(CONFIG.downstream, finetune=FinetuneConfig(length=513))

@@ -280,6 +280,17 @@ def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):
         runner(key, is_tuning=True)
 
 
+def test_the_cpu_time_of_all_attempts_is_recorded(tmp_path, monkeypatch):
+    seconds = iter([10, 17.5, 100, 102])
+    monkeypatch.setattr(run_one.time, "process_time", lambda: next(seconds))
+    key, record = RunKey("bert_a", 0, 1e-3), record_of(small_study(), RunKey("bert_a", 0, 1e-3))
+    attempts = iter([None, record])  # stopped on request, then finished by another process
+    monkeypatch.setattr(run_one.StudyRunner, "_run", lambda self, key, tuning: next(attempts))
+    runner = runner_in(tmp_path)
+    assert runner(key, is_tuning=False) is None
+    assert runner(key, is_tuning=False).cpu_seconds == 9.5
+
+
 def test_a_run_that_diverges_is_recorded_and_not_measured(tmp_path, monkeypatch):
     def diverge(config, folder, stop):
         (folder / "metrics.jsonl").write_text('{"step": 2, "valid_loss": 5.5}\n')

@@ -54,6 +54,7 @@ def test_the_same_model_of_transformers_takes_turns(capsys):
     assert (ours["what"], theirs["what"]) == ("step", "transformers")
 
 
+@pytest.mark.slow
 def test_attention_alone_has_gradients_of_attention_alone(monkeypatch):
     monkeypatch.setattr(model_speed, "_repeated", lambda f, mesh, *inputs: (inputs, f(*inputs)))
     config = from_config_dict(load_config("tupe_r:tiny", SMALL[1:]))

@@ -1,4 +1,4 @@
-"""Whatever happens to files, disks and processes: a checkpoint is whole, or refused and told of."""
+"""Whatever befalls files, disks and processes, a checkpoint is whole or refused, with a reason."""
 
 import logging
 import shutil
@@ -36,11 +36,23 @@ from tupe_jax.utils.errors import (
     UserError,
 )
 
-# Orbax abandons the reads that were still under way when another one failed.
+# Orbax abandons the reads that were unfinished when another one failed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 # ------------------------------------------------------------------------------------ damaged files
+
+
+def test_each_checkpoint_that_is_tried_has_its_own_time_limit(tmp_path):
+    folder = saved(tmp_path, [1, 2, 3])
+    for step in ("2", "3"):
+        truncate(folder / step / "about/about.json")
+    attempts = []
+    restored = open_at(folder).restore(
+        abstract(small_state(0)), lambda: attempts.append(names(folder))
+    )
+    assert restored.step == 1
+    assert len(attempts) == 3
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, truncate, flip_a_bit])
@@ -208,7 +220,7 @@ def test_a_fingerprint_depends_on_every_bit_and_every_index():
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_whole_checkpoints(tmp_path):
-    """SIGKILL at random moments of back-to-back saves; each process goes on from the last."""
+    """SIGKILL at random moments of back-to-back saves; each process resumes from the last one."""
     run = """
         checkpoints = open_at(sys.argv[1], keep=2)
         restored = checkpoints.restore(abstract(small_state(0, 200_000)))
@@ -293,4 +305,4 @@ def test_a_file_where_the_folder_should_be_is_reported_before_training(tmp_path)
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UserError, match=f"{folder}: ") as error:
             open_at(folder)
-        assert error.value.exit_code == USER_ERROR_EXIT_CODE  # nothing that time would mend
+        assert error.value.exit_code == USER_ERROR_EXIT_CODE  # trying again would not help

@@ -21,7 +21,7 @@ from tupe_jax.config.schema import CheckpointConfig, Config, DataConfig
 from tupe_jax.data.labelled.glue import THREE_WAY
 from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
 from tupe_jax.lab import METRICS
-from tupe_jax.lab.analysis import text_rows
+from tupe_jax.lab.analysis import builtin_sequences
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, SEP_ID
 
 LENGTH = 24
@@ -59,6 +59,7 @@ def analysed(vocabulary_file, tmp_path_factory):
     ]
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
     arguments = [f"--out={folder}/out", "--words=3", f"--pairs={pairs}", "--limit=4"]
+    arguments.append("--lengths=24,36")
     assert cli.main(["analyze", str(folder), *arguments]) == 0
     return folder
 
@@ -86,6 +87,19 @@ def test_all_numbers_are_in_the_json(analysed):
     assert found["order"]["sensitivity"]["estimate"] > 0.01
 
 
+def test_longer_inputs_have_their_loss_with_each_rule(analysed):
+    found = json.loads((analysed / "out/analysis.json").read_text())["lengths"]
+    assert [(score["length"], score["rule"]) for score in found] == [
+        (24, "as_is"),
+        (36, "interpolated"),  # the table ends at 24
+        (36, "last_row"),
+    ]
+    text = (analysed / "out/report.txt").read_text()
+    for score in found:
+        assert 1 < score["loss"] < 100
+        assert f"{score['loss']:.3f}" in text
+
+
 def test_every_head_is_a_line_of_the_csv(analysed):
     with (analysed / "out/heads.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -99,7 +113,7 @@ def test_every_head_is_a_line_of_the_csv(analysed):
 
 def test_the_matrices_are_drawn(analysed):
     plots = sorted((analysed / "out").glob("*.png"))
-    names = ["four_terms", "positions_bias", "positions_identical_words"]
+    names = ["four_terms", "lengths", "positions_bias", "positions_identical_words"]
     assert [plot.stem for plot in plots] == names
     for plot in plots:
         assert imread(plot).std() > 0.05
@@ -147,6 +161,7 @@ def test_a_fine_tuned_model_is_probed_with_built_in_pairs(finetuned, tmp_path, m
     assert imread(tmp_path / "probes.png").std() > 0.05
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_probed_with_pairs_of_snli(finetuned, tmp_path, monkeypatch):
     monkeypatch.setattr("tupe_jax.commands.analyze.BUILTIN_PAIRS", 10)
     file = tmp_path / "dev.jsonl"
@@ -174,7 +189,7 @@ def test_several_models_are_lines_of_one_table(analysed, random_model, tmp_path,
 
 
 def test_text_for_the_four_terms_is_as_in_training(vocabulary):
-    rows = text_rows(vocabulary, 17)
+    rows = builtin_sequences(vocabulary, 17)
     assert rows.shape == (32, 17)
     assert (rows[:, 0] == CLS_ID).all()
     assert (rows[:, 1:] != CLS_ID).all()
@@ -193,6 +208,9 @@ def test_text_for_the_four_terms_is_as_in_training(vocabulary):
         (["FOLDER", "--length=0"], "0 positions are too few"),
         (["FOLDER", "--out=FOLDER/pairs.jsonl/x"], "cannot create"),
         (["FOLDER", "--words=1000"], "1000 probing words"),
+        (["nowhere", "--lengths=128,64"], "--lengths=128,64"),
+        (["nowhere", "--lengths=x"], "--lengths=x"),
+        (["nowhere", "--text=a.txt"], "--text=a.txt"),
     ],
 )
 def test_wrong_arguments_are_one_line(analysed, arguments, message, capsys, tmp_path):

@@ -105,7 +105,7 @@ def command_names():
 ENCODINGS = tuple(
     name
     for name in shipped_configs()
-    if name not in ("finetune", "glue", "quickstart", "tupe_large")
+    if name not in ("finetune", "glue", "locality_symmetry", "quickstart", "tupe_large")
     and not name.startswith(("electra_", "modern_", "ablations/", "recipes/"))
 )
 

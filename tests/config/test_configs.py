@@ -149,6 +149,14 @@ def test_the_paper_recipe_is_the_papers():
     assert not config.model.pre_layer_norm
 
 
+def test_locality_symmetry_has_the_second_papers_settings():
+    config = from_config_dict(load_config("locality_symmetry"))
+    assert (config.objective.name, config.data.packing) == ("masked_lm_nsp", "pairs")
+    assert (config.model.vocab_size, config.model.segments) == (30_522, 2)
+    assert (config.train.batch_size, config.optimizer.warmup) == (96, "10%")
+    assert config.optimizer.peak_learning_rate == 1e-4
+
+
 def rules(form):
     config = from_config_dict(load_config(f"tupe_r:{form}"))
     return config.objective.mask_rule, config.data.packing, config.optimizer.warmup_from_zero
@@ -182,10 +190,10 @@ def test_overrides_and_their_errors():
     repeated = ["--config.seeds=1,2", "--config.seeds=3"]
     assert load_config("ablations/positions", repeated).seeds == (3,)
     for override, words in [
-        ("--config.train.stepz=5", "config.train has no setting 'stepz' .did you mean 'steps'"),
+        ("--config.train.stepz=5", "config.train .*'stepz'.*'steps'"),
         ("--config.train.steps=many", "config.train.steps=many"),
-        ("--config.trane.steps=5", "config has no setting 'trane' .did you mean 'train'"),
-        ("--config.model.dtype=int8", "config.model.dtype='int8' is not one of"),
+        ("--config.trane.steps=5", "'trane'.*'train'"),
+        ("--config.model.dtype=int8", "config.model.dtype='int8'"),
     ]:
         with pytest.raises(UserError, match=words):
             from_config_dict(load_config("tupe_r:tiny", [override]))
@@ -194,9 +202,9 @@ def test_overrides_and_their_errors():
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("tupe_x", "no config 'tupe_x' .did you mean"),
-        ("tupe_r:tinny", "did you mean 'tiny'"),
-        ("tests/config/test_configs.py", "no function get_config"),
+        ("tupe_x", "'tupe_x'.*'tupe_"),
+        ("tupe_r:tinny", "'tiny'"),
+        ("tests/config/test_configs.py", "get_config"),
     ],
 )
 def test_unknown_configs(spec, words):

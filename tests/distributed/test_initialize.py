@@ -39,7 +39,14 @@ GKE = {
     "MEGASCALE_NUM_SLICES": "1",
     "MEGASCALE_SLICE_ID": "0",
 }
-VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "TUPE_TOKEN")
+VARIABLES = (
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+    "TUPE_TOKEN",
+    "TUPE_RESTART",
+    "SLURM_RESTART_COUNT",
+)
 
 
 @pytest.fixture
@@ -67,6 +74,18 @@ def test_a_token_is_given_by_a_flag_or_by_a_variable(environment):
     assert find_process(processes, 1.0).token == "of the job"
     assert find_process(replace(processes, token="of the flag"), 1.0).token == "of the flag"
     assert "of the job" not in repr(find_process(processes, 1.0))
+
+
+def test_each_restart_has_its_own_token(environment):
+    environment(**SLURM, SLURM_RESTART_COUNT="3")
+    assert find_process(ProcessFlags(), 1.0).token == "1000.0.3"
+    environment(TUPE_TOKEN="a job set", TUPE_RESTART="2")
+    assert find_process(ProcessFlags(), 1.0).token == "a job set.2"
+
+
+def test_a_restart_without_a_token_gives_none(environment):
+    environment(TUPE_RESTART="2")
+    assert find_process(ProcessFlags("a:1", 8, 5), 1.0).token == ""
 
 
 def test_slurm_is_detected_by_jax(environment):

@@ -1,22 +1,22 @@
 """Run a campaign of faults and print a table.
 
-  python -m tests.faults --faults=200 --out=faults.jsonl
+  python -m tests.faults --faults=200 --folder=/tmp/faults
 
-Each line of the file is a fault, or the comparison of a whole run with one that was left alone. The
-exit code is 1 if any of them has a problem. A campaign of 200 faults takes more than an hour on two
-cores.
+Each line of FOLDER/faults.jsonl is a fault, or the comparison of a whole run with one that was left
+alone. The exit code is 1 if any of them has a problem. The same command continues an interrupted
+campaign after its last complete run. 200 faults take more than an hour on two cores.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path as LocalPath
 
 from tests import gcs_emulator
-from tests.faults.campaign import Result, campaign
+from tests.faults.campaign import COMPARISON, Result, campaign
 from tests.faults.runs import make_campground
 from tupe_jax.utils.text import markdown_table
 
@@ -29,31 +29,42 @@ def main() -> int:
     )
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=LocalPath, default=LocalPath("faults.jsonl"))
+    parser.add_argument("--folder", type=LocalPath, required=True)
     arguments = parser.parse_args()
-    results = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        gcs_emulator.running() as emulator,
-        arguments.out.open("w", encoding="utf-8") as file,
-    ):
-        ground = make_campground(LocalPath(folder), emulator)
-        for result in campaign(ground, faults=arguments.faults, seed=arguments.seed):
-            results.append(result)
-            print(json.dumps(asdict(result)), file=file, flush=True)
-            state = "PROBLEM" if result.problems else "ok"
-            print(f"{result.run} {result.cell}: {result.fault} {result.codes} {state}", flush=True)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    records = arguments.folder / "faults.jsonl"
+    results = read_results(records)
+    with gcs_emulator.running() as emulator, records.open("a", encoding="utf-8") as file:
+        ground = make_campground(arguments.folder, emulator)
+        for run in campaign(ground, faults=arguments.faults, seed=arguments.seed, done=results):
+            results += run
+            # At once: an interrupted run is repeated.
+            file.write("".join(f"{json.dumps(asdict(result))}\n" for result in run))
+            file.flush()
+            for result in run:
+                state = "PROBLEM" if result.problems else "ok"
+                print(f"{result.run} {result.cell}: {result.fault} {result.codes} {state}")
+            sys.stdout.flush()
     print("\n".join(table(results)))
     return int(any(result.problems for result in results))
 
 
-def table(results: list[Result]) -> list[str]:
+def read_results(records: LocalPath) -> list[Result]:
+    """Those of earlier starts of this campaign."""
+    if not records.exists():
+        return []
+    lines = map(json.loads, records.read_text("utf-8").splitlines())
+    tuples = ("codes", "problems")
+    return [Result(**line | {name: tuple(line[name]) for name in tuples}) for line in lines]
+
+
+def table(results: Sequence[Result]) -> list[str]:
     """One line for each kind of fault."""
     kinds = defaultdict(list)
     for result in results:
         kinds[result.fault].append(result)
     rows = [["fault", "count", "exit codes", "longest, s", "problems"]]
-    for kind, same in kinds.items():
+    for kind, same in sorted(kinds.items(), key=lambda item: item[0] == COMPARISON):
         codes = sorted({code for result in same for code in result.codes if code is not None})
         rows.append(
             [

@@ -1,41 +1,52 @@
 """A campaign of faults: runs are harmed, restarted until they finish, and compared with calm ones.
 
-Several faults hit one run, one per start. A fault passes if all processes end in time with a
-documented exit code; a run passes if every metric, every array and the data position at its end are
-those of a run that was left alone, bit for bit.
+Several faults hit one run. A start that should survive a fault gets further ones. A fault passes if
+all processes end in time with a documented exit code. A run passes if every metric, every array and
+the data position at its end are those of a run that was left alone, bit for bit.
 """
 
 import itertools
+import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
-from tests.faults.kinds import FINISHED, KINDS, STALL_SECONDS, Fault
-from tests.faults.runs import Campground, Cell, Start, checkpoints_in, differences, outcome
+from tests.faults.kinds import FINISHED, KINDS, OUTAGE_SECONDS, Fault
+from tests.faults.runs import (
+    LONGEST_LIMIT_SECONDS,
+    STEPS,
+    Campground,
+    Cell,
+    Start,
+    checkpoints_in,
+    differences,
+    outcome,
+)
 from tupe_jax.utils.paths import Path
 
-FAULTS_PER_RUN = 4
+FAULTS_PER_RUN = 6
 STARTS_TO_FINISH = 3
+COMPARISON = "comparison"
 # The machine may be busy: a start takes seconds even if nothing happens.
-PATIENCE_SECONDS = STALL_SECONDS + 120.0
+PATIENCE_SECONDS = LONGEST_LIMIT_SECONDS + max(OUTAGE_SECONDS) + 30.0
 
 CELLS = tuple(
     Cell(reader, processes, storage)
+    for processes in (1, 2, 4, 3)
     for storage in ("local", "gs")
     for reader in ("prepared", "live")
-    for processes in (1, 2, 4)
-    if not (storage == "gs" and processes == 4)
+    if not (storage == "gs" and processes > 2)
 )
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one fault, or, with the name `comparison`, of a whole run."""
+    """What became of one fault, or, with the name `COMPARISON`, of a whole run."""
 
     cell: str
-    run: str
+    run: int
     fault: str
     phase: str
     codes: tuple[int | None, ...]
@@ -45,69 +56,87 @@ class Result:
 
 
 def campaign(
-    ground: Campground, *, faults: int, seed: int, cells: Sequence[Cell] = CELLS
-) -> Iterator[Result]:
-    """Harm runs until so many faults have been injected."""
-    randomly = random.Random(seed)
-    used: Counter[str] = Counter()
-    calm = {}
-    for number, cell in enumerate(itertools.cycle(cells)):
+    ground: Campground,
+    *,
+    faults: int,
+    seed: int,
+    cells: Sequence[Cell] = CELLS,
+    done: Sequence[Result] = (),
+) -> Iterator[list[Result]]:
+    """Harm runs until so many faults have been injected, and yield the results of each run."""
+    used = Counter(result.fault for result in done if result.fault in KINDS)
+    first = 1 + max((result.run for result in done), default=-1)
+    for run in itertools.count(first):
         if used.total() >= faults:
             return
-        if cell not in calm:
-            calm[cell] = _calm(ground, cell)
-        run = f"{number:03d}"
-        for result in _harmed_run(ground, cell, run, calm[cell], randomly, used):
-            used[result.fault] += result.fault in KINDS
-            yield result
+        cell = cells[run % len(cells)]
+        calm = _calm(ground, cell)
+        results = list(_harmed_run(ground, cell, run, calm, random.Random(f"{seed} {run}"), used))
+        if not any(result.problems for result in results):
+            ground.remove(cell, _name(run))
+        yield results
 
 
 @dataclass
 class _Calm:
-    """A run that was left alone."""
+    """A run that was left alone, on a local disk: where the files are must not matter."""
 
-    numbers: dict[str, object]
+    numbers: Mapping[str, object]
+    start_seconds: float
+    """From its start to the first step that is logged."""
     seconds: float
-    """How long a run takes. The first one compiles; later ones find its programs in a cache."""
+    """From its start to its end."""
 
 
 def _calm(ground: Campground, cell: Cell) -> _Calm:
-    workdir = ground.workdir(cell, f"calm-{str(cell).replace(', ', '-').replace(' x ', '-')}")
-    began = time.monotonic()
-    start = ground.start(cell, workdir)
-    if not start.wait(600) or set(start.codes()) != {FINISHED}:
-        start.kill()
-        raise RuntimeError(f"{cell}: a run without faults fails:\n{start.tail()}")
-    seconds = time.monotonic() - began
-    return _Calm(outcome(workdir), seconds)
+    cell = Cell(cell.reader, cell.processes, "local")
+    file = ground.folder / f"calm-{cell.reader}-{cell.processes}.json"
+    if not file.exists():
+        for attempt in ("a", "b"):  # the first compiles, the second finds its programs in a cache
+            name = f"calm-{cell.reader}-{cell.processes}{attempt}"
+            ground.remove(cell, name)  # of a campaign that was interrupted
+            workdir = ground.workdir(cell, name)
+            began = time.monotonic()
+            start = ground.start(cell, workdir)
+            start.wait_for_step(0.0, STEPS, 600)
+            start_seconds = time.monotonic() - began
+            if not start.wait(600) or set(start.codes()) != {FINISHED}:
+                start.kill()
+                raise RuntimeError(f"{cell}: a run without faults fails:\n{start.tail()}")
+            seconds = time.monotonic() - began
+        calm = _Calm(outcome(workdir), start_seconds, seconds)
+        file.write_text(json.dumps(asdict(calm)))
+    return _Calm(**json.loads(file.read_text()))
+
+
+def _name(run: int) -> str:
+    return f"{run:03d}"
 
 
 def _harmed_run(
     ground: Campground,
     cell: Cell,
-    run: str,
+    run: int,
     calm: _Calm,
     randomly: random.Random,
     used: Counter[str],
 ) -> Iterator[Result]:
-    workdir = ground.workdir(cell, run)
+    ground.remove(cell, _name(run))  # of a campaign that was interrupted
+    workdir = ground.workdir(cell, _name(run))
     finished = False
-    for _ in range(FAULTS_PER_RUN):
+    injected = 0
+    while injected < FAULTS_PER_RUN and not finished:
         fault = _choose(cell, workdir, used, randomly)
         if fault.damage:
             fault.damage(checkpoints_in(workdir)[-1], randomly)
         start = ground.start(cell, workdir)
-        began = time.monotonic()
-        result = _harm(start, fault, cell, run, calm.seconds, randomly)
+        results = _harm(start, fault, cell, run, calm, randomly, used)
         finished = set(start.codes()) == {FINISHED}
-        if result is not None:
-            yield result
-        elif finished:
-            calm.seconds = min(calm.seconds, time.monotonic() - began)
-        else:
+        injected += len(results)
+        yield from results
+        if not results and not finished:
             problem = f"ended before the fault: {start.codes()}: {start.tail()}"
             yield Result(str(cell), run, "none", "", tuple(start.codes()), 0.0, (problem,))
-        if finished:
             break
     problems = []
     for _ in range(0 if finished else STARTS_TO_FINISH):
@@ -122,38 +151,59 @@ def _harmed_run(
             problems.append(f"exit codes {start.codes()} after a restart: {start.tail()}")
     if finished:
         problems += differences(calm.numbers, outcome(workdir))
-    yield Result(str(cell), run, "comparison", "", (), 0.0, tuple(problems))
+    yield Result(str(cell), run, COMPARISON, "", (), 0.0, tuple(problems))
 
 
-def _choose(cell: Cell, workdir: Path, used: Counter[str], randomly: random.Random) -> Fault:
-    """A kind of fault that was used least so far."""
+def _choose(cell: Cell, workdir: Path | None, used: Counter[str], randomly: random.Random) -> Fault:
+    """A kind of fault that was used least so far; without damage if no work directory is given."""
     possible = [fault for fault in KINDS.values() if fault.applies(cell, workdir)]
     least = min(used[fault.name] for fault in possible)
     return randomly.choice([fault for fault in possible if used[fault.name] == least])
 
 
 def _harm(
-    start: Start, fault: Fault, cell: Cell, run: str, calm_seconds: float, randomly: random.Random
-) -> Result | None:
-    """Inject a fault at a random moment; None if the run ended before."""
-    phase = "before" if fault.inject is None else randomly.choice(fault.phases)
-    # About three quarters of a small run are its start.
-    share = {"before": (0.0, 0.0), "start": (0.0, 0.75), "training": (0.6, 1.0)}[phase]
-    time.sleep(randomly.uniform(*share) * calm_seconds)
-    if not start.running():
-        return None
-    began = time.monotonic()
-    if fault.inject:
-        fault.inject(start, randomly)
-    frozen = start.harmed if fault.freezes else None
-    in_time = start.wait(calm_seconds + PATIENCE_SECONDS, but=frozen)
-    seconds = time.monotonic() - began
-    problems = [] if in_time else [f"still running after {seconds:.0f} s: {start.tail()}"]
+    start: Start,
+    fault: Fault,
+    cell: Cell,
+    run: int,
+    calm: _Calm,
+    randomly: random.Random,
+    used: Counter[str],
+) -> list[Result]:
+    """Inject faults at random moments until one should end the run; none if it ended before."""
+    patience = calm.seconds + PATIENCE_SECONDS
+    injected: list[tuple[Fault, str, float]] = []
+    while True:
+        phase = "before" if fault.inject is None else randomly.choice(fault.phases)
+        if phase == "start":
+            start.wait_for_step(0.0, STEPS, randomly.uniform(0.0, 1.0) * calm.start_seconds)
+        elif phase == "training":
+            start.wait_for_step(randomly.uniform(0.0, 1.0), STEPS, patience)
+            time.sleep(randomly.uniform(0.0, 0.1))
+        if not start.running():
+            break
+        injected.append((fault, phase, time.monotonic()))
+        used[fault.name] += 1
+        if fault.inject:
+            fault.inject(start, randomly)
+        if not fault.survived:
+            break
+        fault = _choose(cell, None, used, randomly)
+    in_time = start.wait(patience, but=start.frozen)
+    ended = time.monotonic()
+    problems = [] if in_time else [f"still running after {patience:.0f} s: {start.tail()}"]
     start.kill()
     codes = tuple(start.codes())
     problems += [
         f"process {index} exits with {code}: {start.tail()}"
         for index, code in enumerate(codes)
-        if code not in fault.codes(victim=index == start.harmed)
+        if not any(code in fault.codes(victim=index == start.harmed) for fault, _, _ in injected)
     ]
-    return Result(str(cell), run, fault.name, phase, codes, seconds, tuple(problems))
+    return [
+        Result(
+            *(str(cell), run, fault.name, phase, codes, round(ended - began, 1)),
+            # Of several faults, the last is the most likely cause.
+            tuple(problems) if (fault, phase, began) == injected[-1] else (),
+        )
+        for fault, phase, began in injected
+    ]

@@ -11,7 +11,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 
 from tests.faults.runs import Cell, Start, checkpoints_in
 from tupe_jax.run.preemption import SAME_REQUEST_SECONDS, STOPPED_EXIT_CODE
@@ -23,7 +25,7 @@ JAX_ABORT = -signal.SIGABRT
 # Until Python has installed its handler, SIGTERM ends a process.
 BEFORE_HANDLER = -signal.SIGTERM
 STALL_SECONDS = 30.0
-OUTAGE_SECONDS = (5.0, 60.0)
+OUTAGE_SECONDS = (3.0, 45.0)
 """Clients retry for about half a minute."""
 
 
@@ -44,20 +46,27 @@ class Fault:
     least_processes: int = 1
     phases: Sequence[str] = ("start", "training")
     """`start`: before the first step."""
-    freezes: bool = False
-    """Whether the harmed process cannot end."""
+    survived: bool = False
+    """Whether the run should train on, so that the same start can be harmed again."""
 
-    def applies(self, cell: Cell, workdir: Path) -> bool:
+    def applies(self, cell: Cell, workdir: Path | None) -> bool:
         """Whether a run of this kind can be harmed so, at its next start."""
         if cell.storage not in self.storages or cell.processes < self.least_processes:
             return False
         # A run whose only checkpoint is damaged refuses to start again from the beginning.
-        return self.damage is None or len(checkpoints_in(workdir)) > 1
+        if self.damage is None:
+            return True
+        return workdir is not None and len(checkpoints_in(workdir)) > 1
 
     def codes(self, victim: bool) -> frozenset[int]:
         codes = self.victim_codes if victim else self.other_codes
         # Not every fault ends a run; and it may have done all its work when the fault comes.
         return codes | {FINISHED}
+
+
+def _send(victim: ForkServerProcess, number: int) -> None:
+    with suppress(ProcessLookupError):  # it has just finished
+        os.kill(victim.pid, number)
 
 
 def _kill(start: Start, randomly: random.Random) -> None:
@@ -77,21 +86,22 @@ def _terminate_twice(start: Start, randomly: random.Random) -> None:
 
 def _freeze(start: Start, randomly: random.Random) -> None:
     """Stopped for good: a host that hangs. The campaign kills it when the others have ended."""
-    start.victim(randomly).send_signal(signal.SIGSTOP)
+    _send(start.victim(randomly), signal.SIGSTOP)
+    start.frozen = start.harmed
 
 
 def _pause(start: Start, randomly: random.Random) -> None:
     """Stopped for some seconds, as by a debugger or a virtual machine that migrates."""
-    victim = start.victim(randomly)
-    victim.send_signal(signal.SIGSTOP)
+    victim = randomly.choice(start.processes)
+    _send(victim, signal.SIGSTOP)
     time.sleep(1 + 2 * randomly.random())
-    victim.send_signal(signal.SIGCONT)
+    _send(victim, signal.SIGCONT)
 
 
 def _fill_disk(start: Start, randomly: random.Random) -> None:
     """Every write of the victim to a file fails from now on."""
     victim = start.victim(randomly)
-    if victim.poll() is None:
+    with suppress(ProcessLookupError):
         resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (0, 0))
 
 
@@ -183,29 +193,37 @@ KINDS = {
             _freeze,
             victim_codes=_codes(-signal.SIGKILL),
             least_processes=2,
-            freezes=True,
         ),
-        Fault("pause", _pause, other_codes=_codes()),
+        Fault("pause", _pause, other_codes=_codes(), survived=True),
         Fault(
             "full disk",
             _fill_disk,
             victim_codes=_codes(RETRY),
             storages=frozenset({"local"}),
         ),
-        Fault("strangers", _bother, other_codes=_codes(), least_processes=2, phases=("start",)),
+        Fault(
+            "strangers",
+            _bother,
+            other_codes=_codes(),
+            least_processes=2,
+            phases=("start",),
+            survived=True,
+        ),
         Fault(
             "storage errors",
             _break_storage,
             other_codes=_codes(RETRY),
             storages=_ONLY_GS,
+            survived=True,
         ),
         Fault(
             "storage stall",
             _stall_storage,
             other_codes=_codes(RETRY),
             storages=_ONLY_GS,
+            survived=True,
         ),
-        Fault("torn checkpoint", None, _tear, other_codes=_codes()),
-        Fault("flipped bit", None, _flip_bit, other_codes=_codes()),
+        Fault("torn checkpoint", None, _tear, other_codes=_codes(), survived=True),
+        Fault("flipped bit", None, _flip_bit, other_codes=_codes(), survived=True),
     )
 }

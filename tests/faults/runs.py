@@ -1,28 +1,45 @@
-"""Small real runs of several kinds, started as users start them."""
+"""Small real runs of several kinds, with the command that users give."""
 
 import json
 import os
 import random
-import subprocess
-import sys
+import re
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path as LocalPath
 from typing import Any
 
 import orbax.checkpoint as ocp
 
 from tests.distributed.ports import free_port
+from tests.faults import process
 from tests.gcs_emulator import BUCKET, Emulator, environment
 from tests.training import runs
 from tupe_jax.checkpointing.format import read_metadata
 from tupe_jax.checkpointing.manager import FOLDER
 from tupe_jax.utils.paths import Path
 
-STEPS = 400
-LIMITS = {"watchdog.stalled_minutes": 0.5, "watchdog.silence_seconds": 10}
+STEPS = 60
+LIMITS = {
+    "watchdog.stalled_minutes": 0.75,
+    "watchdog.compile_minutes": 2,
+    "watchdog.checkpoint_minutes": 1.5,
+    "watchdog.silence_seconds": 15,
+    "watchdog.stop_seconds": 60,
+}
 """Shorter than for users, so that a campaign takes an hour."""
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_NUM_CPU_DEVICES": "1",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+LONGEST_LIMIT_SECONDS = 120.0
+_STEP = re.compile(rb"step (\d+)/")
 
 
 @dataclass(frozen=True)
@@ -57,19 +74,16 @@ class Campground:
         """Start all processes of a run."""
         port = free_port()
         many = [f"--coordinator=localhost:{port}", f"--processes={cell.processes}"]
-        many += ["--token=a-run", "--wait=60"]
+        many += ["--token=a-run", "--wait=30"]
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         processes, files = [], []
         for index in range(cell.processes):
             files.append(logs / f"{workdir.name}-{time.time_ns()}-{index}.log")
-            command = [sys.executable, "-m", "tupe_jax", "pretrain", "--config=tupe_r:tiny"]
-            command += [f"--workdir={workdir}", *self.settings(cell)]
+            command = ["pretrain", "--config=tupe_r:tiny", f"--workdir={workdir}"]
+            command += [*self.settings(cell)]
             command += [*many, f"--process={index}"] if cell.processes > 1 else []
-            with files[-1].open("wb") as log:
-                processes.append(
-                    subprocess.Popen(command, stdout=log, stderr=log, env=self.environment())
-                )
+            processes.append(process.start(command, files[-1]))
         return Start(processes, files, port, self.emulator)
 
     def settings(self, cell: Cell) -> list[str]:
@@ -78,40 +92,42 @@ class Campground:
             reader=cell.reader,
             **{
                 "train.steps": STEPS,
-                "checkpoint.every": 40,
-                "eval.every": 100,
+                "checkpoint.every": 10,
+                "eval.every": 20,
                 **LIMITS,
             },
         )
 
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            **environment(self.emulator.port),
-            "PYTHONPATH": str(runs.ROOT),
-            "JAX_NUM_CPU_DEVICES": "1",
-            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-        }
+    def remove(self, cell: Cell, name: str) -> None:
+        """Delete a run and its logs."""
+        workdir = self.workdir(cell, name)
+        if cell.storage == "local":
+            shutil.rmtree(workdir, ignore_errors=True)
+        else:
+            self.emulator.delete(f"runs/{name}/")
+        for log in (self.folder / "logs").glob(f"{name}-*"):
+            log.unlink()
 
 
 @dataclass
 class Start:
     """The processes of one start of a run."""
 
-    processes: Sequence[subprocess.Popen[bytes]]
+    processes: Sequence[ForkServerProcess]
     logs: Sequence[LocalPath]
     port: int
     storage: Emulator
     harmed: int | None = None
     """The index of the process that a fault has chosen."""
+    frozen: int | None = None
+    """The index of the process that cannot end."""
 
-    def victim(self, randomly: random.Random) -> subprocess.Popen[bytes]:
+    def victim(self, randomly: random.Random) -> ForkServerProcess:
         self.harmed = randomly.randrange(len(self.processes))
         return self.processes[self.harmed]
 
     def running(self) -> list[int]:
-        return [i for i, process in enumerate(self.processes) if process.poll() is None]
+        return [i for i, one in enumerate(self.processes) if one.exitcode is None]
 
     def wait(self, seconds: float, but: int | None = None) -> bool:
         """Whether all processes, or all but one, end within this time."""
@@ -123,15 +139,37 @@ class Start:
         return True
 
     def kill(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        for one in self.processes:
+            one.kill()
+            one.join()
 
     def codes(self) -> list[int | None]:
-        return [process.poll() for process in self.processes]
+        return [one.exitcode for one in self.processes]
+
+    def step(self) -> int:
+        """The last step that process 0 has logged."""
+        found = _STEP.findall(self.logs[0].read_bytes()) if self.logs[0].exists() else []
+        return int(found[-1]) if found else 0
+
+    def wait_for_step(self, share: float, last: int, seconds: float) -> None:
+        """Until this share of the steps that are left after the first one was logged, or the end.
+
+        The first step that is logged may be that of a resumed run.
+        """
+        until = time.monotonic() + seconds
+        target = None
+        while self.running() and time.monotonic() < until:
+            step = self.step()
+            if step and target is None:
+                target = step + share * (last - step)
+            if target is not None and step >= target:
+                return
+            time.sleep(0.005)
 
     def tail(self) -> str:
-        return "\n".join(log.read_text(errors="replace")[-1500:] for log in self.logs)
+        return "\n".join(
+            log.read_text(errors="replace")[-1500:] for log in self.logs if log.exists()
+        )
 
 
 def checkpoints_in(workdir: Path) -> list[Path]:
@@ -143,17 +181,25 @@ def checkpoints_in(workdir: Path) -> list[Path]:
 
 
 def outcome(workdir: Path) -> dict[str, Any]:
-    """All numbers of a finished run: metrics of every step, checksums of every array, the data."""
+    """All numbers of a finished run: metrics of every step, checksums of every array, the data.
+
+    As JSON gives them back: floats are exact, tuples are lists.
+    """
     newest = read_metadata(checkpoints_in(workdir)[-1])
-    return {
-        "metrics": runs.numbers(workdir),
-        "step": newest.step,
-        "data": newest.data,
-        "arrays": {name: asdict(array) for name, array in sorted(newest.arrays.items())},
-    }
+    numbers: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                "metrics": runs.numbers(workdir),
+                "step": newest.step,
+                "data": newest.data,
+                "arrays": {name: asdict(array) for name, array in sorted(newest.arrays.items())},
+            }
+        )
+    )
+    return numbers
 
 
-def differences(calm: dict[str, Any], harmed: dict[str, Any]) -> list[str]:
+def differences(calm: Mapping[str, Any], harmed: Mapping[str, Any]) -> list[str]:
     """What a harmed run has otherwise than one that was left alone; bit for bit."""
     found = [name for name in ("step", "data", "arrays") if calm[name] != harmed[name]]
     one, other = calm["metrics"], harmed["metrics"]
@@ -168,10 +214,12 @@ def differences(calm: dict[str, Any], harmed: dict[str, Any]) -> list[str]:
 
 def make_campground(folder: LocalPath, emulator: Emulator) -> Campground:
     """Prepare the data of a campaign, locally and in the emulator; its clients are set up, too."""
-    os.environ.update(environment(emulator.port))
+    os.environ.update(environment(emulator.port) | _ENVIRONMENT)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
     corpus = folder / "corpus"
-    corpus.mkdir()
-    runs.make_corpus(Path(corpus))
+    if not (corpus / "rows").exists():
+        corpus.mkdir(parents=True)
+        runs.make_corpus(Path(corpus))
     for file in corpus.rglob("*"):
         if file.is_file():
             emulator.write(f"corpus/{file.relative_to(corpus)}", file.read_bytes())

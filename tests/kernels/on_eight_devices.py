@@ -16,6 +16,7 @@ from tests.kernels.cases import (
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
+from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.sharded import on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
@@ -31,6 +32,7 @@ def main():
     settings = {"scale": d**-0.5, "rate": 0.2}
     kernels = {
         "fused": (partial(single_block_attention, **settings), numbers((H, S, S), 9)),
+        "gpu": (partial(gpu_attention, **settings), numbers((H, S, S), 9)),
         "long": (partial(multi_block_attention, block=128, **settings), bias_of("tupe_r", S, H, d)),
     }
     seen = {}

@@ -8,6 +8,7 @@ from flax import nnx
 
 from tests.model.helpers import (
     VARIANTS,
+    as_on_gpus,
     one_layer,
     random_tokens,
     reconfigured,
@@ -52,13 +53,17 @@ def assert_same(model, tokens):
         np.testing.assert_allclose(ours, expected, atol=2e-5 * scale)
 
 
-def test_kernel_and_xla_agree_with_dropout_and_padding():
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_kernel_and_xla_agree_with_dropout_and_padding(platform, monkeypatch):
     """For an encoding that changes queries and keys, and one that gives each layer a bias."""
+    if platform == "gpu":
+        as_on_gpus(monkeypatch)
     both = with_position(small_config("attenuated_layer", **SETTINGS), absolute="mixed")
     assert_same(spread_model(both), random_tokens())
 
 
-@pytest.mark.parametrize("longest_single_block", [None, 0])
+@pytest.mark.parametrize("longest_single_block", [None, pytest.param(0, marks=pytest.mark.slow)])
 def test_kernel_and_xla_agree_on_gains(monkeypatch, longest_single_block):
     """With a bias of the size of the scores and, as for long sequences, with one in factors."""
     if longest_single_block is not None:

@@ -29,9 +29,10 @@ def seen():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.parametrize("kernel", ["fused", "gpu"])
 @pytest.mark.parametrize("mesh", MESHES)
-def test_output_and_gradients_of_q_k_v_and_bias(seen, mesh):
-    differences = seen[f"fused: {mesh}"]
+def test_output_and_gradients_of_q_k_v_and_bias(seen, mesh, kernel):
+    differences = seen[f"{kernel}: {mesh}"]
     assert len(differences) == 5
     assert np.max(differences) < 1e-5
 

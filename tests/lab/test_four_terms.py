@@ -84,7 +84,7 @@ def test_the_flatness_of_mixed_terms_is_a_number():
 
 
 def test_what_all_positions_have_in_common_is_no_interaction():
-    """A table of one and the same vector: position-word prefers words, and tells no positions."""
+    """A table of one and the same vector: position-word prefers words but not positions."""
     model = spread_model(small_config("bert_a"))
     arrays = writable_arrays(model)
     arrays[TABLE][:] = arrays[TABLE][3]

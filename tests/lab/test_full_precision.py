@@ -77,7 +77,7 @@ def look_in_a_notebook(folder, out):
     model.position_bias(8)
     lab.attention_by_bias(model.module, 8)
     lab.attention_among_identical_words(model.module, 8, [7])
-    lab.four_terms(model.module, lab.text_rows(model.tokenizer, 8))
+    lab.four_terms(model.module, lab.builtin_sequences(model.tokenizer, 8))
 
 
 @pytest.mark.slow

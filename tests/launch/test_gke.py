@@ -146,7 +146,8 @@ def pod(tmp_path):
         add_recorder(
             tmp_path, "tupe", then=f"[[ $1 != check-progress ]] || exit {checked}; exit 76"
         )
-        labels = {"TUPE_SLICE": "0", "JOB_COMPLETION_INDEX": "0", "TUPE_TOKEN": "uid"} | position
+        labels = {"TUPE_SLICE": "0", "JOB_COMPLETION_INDEX": "0", "TUPE_TOKEN": "uid"}
+        labels |= {"TUPE_RESTART": "0", "TUPE_PAUSE": "0"} | position
         variables = environment_of(job_of(manifest("v5e:4x4"))) | labels
         arguments = COMMAND[1:]
         done = run("gke/entrypoint.sh", *arguments, path=tmp_path, **variables)
@@ -168,14 +169,21 @@ def test_the_others_do_not(pod, position):
     assert pod(checked=2, **position) == (76, [PRETRAIN])
 
 
-@pytest.mark.parametrize("code", [1, 2, 76])
-def test_without_progress_the_run_ends(pod, code):
-    assert pod(checked=code) == (2, [CHECK])
+def test_without_progress_the_run_ends(pod):
+    assert pod(checked=2) == (2, [CHECK])
+
+
+@pytest.mark.parametrize("code", [1, 76])
+def test_unknown_progress_restarts_all_pods_but_not_forever(pod, code):
+    assert pod(checked=code) == (code, [CHECK] * 4)
+    assert pod(checked=code, TUPE_RESTART="100")[0] == 2
 
 
 def test_the_token_is_the_same_in_all_pods_and_after_restarts():
     variables = environment_of(job_of(manifest("v5e:4x4")))
     assert variables["TUPE_TOKEN"] == "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"
+    # Not a part of TUPE_TOKEN, by which the starts of a run are counted.
+    assert variables["TUPE_RESTART"] == "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
     assert variables["TUPE_SLICE"] == "metadata.labels['jobset.sigs.k8s.io/job-index']"
 
 

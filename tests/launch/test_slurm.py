@@ -87,7 +87,39 @@ def test_a_cancelled_job_is_not_requeued(slurm, state, queued):
     assert calls(path, "scontrol") == (["requeue 12"] if queued else [])
 
 
-@pytest.mark.parametrize("code", [1, 2, 76])
+def check_answers(*codes):
+    """`tupe` ends with the next of these codes each time, then with the last."""
+    return f'codes=({" ".join(map(str, codes))}); n=$(wc -l <"$0.calls"); ' + (
+        'exit "${codes[n <= ${#codes[@]} ? n - 1 : -1]}"'
+    )
+
+
+@pytest.mark.parametrize("code", [1, 76])
+def test_a_job_whose_progress_is_unknown_is_requeued_without_a_start(slurm, code):
+    path = slurm("exit 0", progress=check_answers(code))
+    done = run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12", TUPE_PAUSE="0")
+    assert done.returncode == code
+    assert len(calls(path, "tupe")) == 4
+    assert calls(path, "srun") == []
+    assert calls(path, "scontrol") == ["requeue 12"]
+
+
+def test_a_check_that_succeeds_after_an_outage_starts_the_job(slurm):
+    path = slurm("exit 0", progress=check_answers(76, 76, 0))
+    done = run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12", TUPE_PAUSE="0")
+    assert done.returncode == 0, done.stderr
+    assert len(calls(path, "srun")) == 1
+    assert calls(path, "scontrol") == []
+
+
+def test_unknown_progress_does_not_restart_a_job_forever(slurm):
+    path = slurm("exit 0", progress=check_answers(76))
+    many = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "100", "TUPE_PAUSE": "0"}
+    assert run("slurm.sbatch", *RUN, path=path, **many).returncode == 2
+    assert calls(path, "srun") == calls(path, "scontrol") == []
+
+
+@pytest.mark.parametrize("code", [2, 127])
 def test_without_progress_the_job_does_not_start_and_is_not_requeued(slurm, code):
     path = slurm("exit 0", progress=f"exit {code}")
     assert run("slurm.sbatch", *RUN, path=path, SLURM_JOB_ID="12").returncode == 2

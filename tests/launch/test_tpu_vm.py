@@ -207,6 +207,21 @@ def test_a_failed_connection_is_no_lack_of_progress(resume):
     assert actions == ["check-progress", *RESTART]
 
 
+def test_unknown_progress_is_checked_again_but_not_forever(resume):
+    ended = ["ACTIVE", "failed 76", "failed 76"]
+    done, actions = resume(*[ended] * 10, FINISHED, checks=[*["unknown"] * 9, "allowed"])
+    assert done.returncode == 0, done.stderr
+    assert actions == ["check-progress"] * 9 + RESTART
+
+
+def test_progress_that_stays_unknown_ends_the_script(resume):
+    ended = ["ACTIVE", "failed 76", "failed 76"]
+    done, actions = resume(*[ended] * 12, checks=["unknown"] * 12)
+    assert done.returncode == 1
+    assert actions == ["check-progress"] * 11
+    assert "the slice still costs" in done.stderr
+
+
 @pytest.mark.parametrize("states", [["failed 2", "failed 2"], ["failed 76", "failed 2"]])
 def test_wrong_arguments_are_not_retried(resume, states):
     done, actions = resume(["ACTIVE", *states])

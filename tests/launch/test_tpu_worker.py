@@ -73,7 +73,9 @@ def test_the_package_is_installed_into_an_environment_of_its_own(
     )
 
 
-@pytest.mark.parametrize(("code", "answer"), [(0, "allowed"), (1, "refused"), (2, "refused")])
+@pytest.mark.parametrize(
+    ("code", "answer"), [(0, "allowed"), (1, "unknown"), (2, "refused"), (76, "unknown")]
+)
 def test_progress_is_checked_by_the_installed_package(system, tmp_path, code, answer):
     add_recorder(tmp_path / "tupe/bin", "tupe", then=f"exit {code}")
     arguments = ("check-progress", "--token=t", "--retries=4", "--workdir=gs://b/w")

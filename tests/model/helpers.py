@@ -8,6 +8,7 @@ from flax import nnx
 
 from tupe_jax.config.schema import POSITION_VARIANTS, ModelConfig
 from tupe_jax.interop.model_folder import NO_METADATA, write_folder
+from tupe_jax.model import attention, attention_backend, encoder
 from tupe_jax.model.params import arrays_of, model_from, param_shapes
 
 VARIANTS = sorted(POSITION_VARIANTS)
@@ -90,3 +91,10 @@ def logits(model, tokens):
 @nnx.jit
 def hidden_states(model, tokens):
     return model.hidden_states(tokens)
+
+
+def as_on_gpus(monkeypatch):
+    """Models as on GPUs, with interpreted kernels; also in float32, so that errors show."""
+    for module in (attention, encoder):
+        monkeypatch.setattr(module, "platform_here", lambda: "gpu")
+    monkeypatch.setattr(attention_backend, "_obstacle_on_gpus", lambda config: None)

@@ -12,6 +12,9 @@ from tupe_jax.model.positions import RELATIVE, Encoding
 from tupe_jax.model.positions.encoding import Entry
 from tupe_jax.utils.errors import UserError
 
+BF16 = {"dtype": "bfloat16"}
+CUDNN = BF16 | {"attention_implementation": "cudnn"}
+
 
 @pytest.fixture(autouse=True)
 def formless(monkeypatch):
@@ -44,12 +47,17 @@ def chosen(platform, variant="tupe_r", length=512, relative=None, **settings):
         ("tpu", {"attention_implementation": "xla"}, "xla", "requested"),
         ("cpu", {}, "xla", "no fused kernel for cpu"),
         ("cpu", {"attention_implementation": "pallas"}, "pallas", "requested"),
-        ("gpu", {}, "xla", "no fused attention for model.dtype='float32'"),
-        ("gpu", {"dtype": "bfloat16"}, "cudnn", "xla in training, for model.attention_dropout=0.1"),
-        ("gpu", {"dtype": "bfloat16", "attention_dropout": 0.0}, "cudnn", "kernel for gpu"),
-        ("gpu", {"dtype": "bfloat16", "length": 511}, "xla", "an odd length, 511 tokens"),
-        ("gpu", {"dtype": "bfloat16", "length": 511, "variant": "rope"}, "cudnn", "for gpu"),
-        ("gpu", {"dtype": "bfloat16", "num_heads": 4}, "xla", "at most 128 features, not 192"),
+        ("gpu", {}, "xla", "for model.dtype='bfloat16', not 'float32'"),
+        ("gpu", BF16, "pallas", "the fused kernel for gpu)"),
+        ("gpu", {**BF16, "attention_dropout": 0.0}, "pallas", "the fused kernel for gpu)"),
+        ("gpu", {**BF16, "length": 511}, "pallas", "the fused kernel for gpu)"),
+        ("gpu", {**BF16, "length": 8192, "relative": "formless"}, "pallas", "for gpu)"),
+        ("gpu", {**BF16, "num_heads": 8}, "pallas", "for gpu)"),
+        ("gpu", {**BF16, "num_heads": 4}, "xla", "at most 128 features, not 192"),
+        ("gpu", {**BF16, "variant": "shaw"}, "xla", "position.relative='shaw' adds terms"),
+        ("gpu", CUDNN, "cudnn", "requested; xla in training, for model.attention_dropout=0.1"),
+        ("gpu", {**CUDNN, "attention_dropout": 0.0}, "cudnn", "(requested)"),
+        ("gpu", {**CUDNN, "length": 511, "variant": "rope"}, "cudnn", "requested"),
     ],
 )
 def test_choice_and_reason(platform, settings, implementation, reason):
@@ -62,13 +70,16 @@ def test_choice_and_reason(platform, settings, implementation, reason):
 @pytest.mark.parametrize(
     ("platform", "settings", "message"),
     [
-        ("gpu", {"attention_implementation": "pallas"}, "the kernel is for TPUs"),
-        ("tpu", {"attention_implementation": "cudnn"}, "cuDNN is for GPUs, not for tpu"),
-        ("cpu", {"attention_implementation": "pallas", "variant": "shaw"}, "'shaw' adds terms"),
+        ("gpu", {"attention_implementation": "pallas"}, "model.dtype='bfloat16'"),
+        ("gpu", {**CUDNN, "length": 511}, "511"),
+        ("gpu", {**CUDNN, "dtype": "float32"}, "model.dtype='float32'"),
+        ("gpu", {**CUDNN, "num_heads": 4}, "192"),
+        ("tpu", {"attention_implementation": "cudnn"}, "cuDNN.*tpu"),
+        ("cpu", {"attention_implementation": "pallas", "variant": "shaw"}, "'shaw'"),
         (
             "tpu",
             {"attention_implementation": "pallas", "relative": "formless", "length": 2048},
-            "position.relative='formless' has a bias without factors",
+            "position.relative='formless'",
         ),
     ],
 )
@@ -85,7 +96,7 @@ def kernels_of(config, platform, length):
         program = str(jax.make_jaxpr(model.encode)(jnp.asarray(tokens)))
     return {
         name
-        for name in ("attention_forward", "long_attention_forward")
+        for name in ("attention_forward", "long_attention_forward", "gpu_attention_forward")
         if f"name={name}" in program
     }
 
@@ -97,16 +108,19 @@ def kernels_of(config, platform, length):
         ("tpu", "t5", 1200, {"long_attention_forward"}),
         ("tpu", "formless", 16, {"attention_forward"}),
         ("tpu", "formless", 1200, set()),
+        ("gpu", "t5", 16, {"gpu_attention_forward"}),
+        ("gpu", "formless", 1200, {"gpu_attention_forward"}),
         ("cpu", "t5", 16, set()),
     ],
 )
 def test_what_the_log_says_is_what_runs(platform, relative, length, kernels):
-    config = small_config(hidden_size=64, num_heads=2, num_layers=1)
+    dtype = "bfloat16" if platform == "gpu" else "float32"
+    config = small_config(hidden_size=64, num_heads=2, num_layers=1, dtype=dtype)
     config = with_position(config, relative=relative, max_length=2048, untie_cls=False)
     choice = attention_choice(config, platform, length)
     assert kernels_of(config, platform, length) == kernels
     assert (choice.implementation == "pallas") == bool(kernels)
-    assert choice.multi_block == (kernels == {"long_attention_forward"})
+    assert choice.takes_factors == (kernels == {"long_attention_forward"})
 
 
 @pytest.mark.parametrize("layer_loop", ["auto", "scan"])

@@ -15,7 +15,7 @@ import pytest
 from flax import nnx
 
 from tests import users
-from tests.model.helpers import reconfigured
+from tests.model.helpers import as_on_gpus, reconfigured
 from tupe_jax.interop import fairseq
 from tupe_jax.kernels import block_sizes
 from tupe_jax.model.encoder import REMAT_POLICIES
@@ -113,7 +113,7 @@ def mean_loss(model, tokens, targets):
         ("scan", "full", "eager"),
         ("unroll", "none", "eager"),
     ],
-    some=[("scan", "projections", "jit"), ("unroll", "dots", "jit"), ("unroll", "none", "eager")],
+    some=[("scan", "projections", "jit"), ("unroll", "dots", "jit")],
 )
 def test_loss_and_every_gradient(golden, official, layer_loop, remat, how):
     model = reconfigured(official, layer_loop=layer_loop, remat=remat)
@@ -164,6 +164,13 @@ def test_the_kernels_keep_it(longest_single_block, monkeypatch):
     golden = load("tupe_r")  # it has all that tupe_a has
     fused = reconfigured(model_of(golden), layer_loop="scan", attention_implementation="pallas")
     check_gradients(golden, fused, compiled=True)
+
+
+@pytest.mark.slow
+def test_the_kernels_for_gpus_keep_it(monkeypatch):
+    as_on_gpus(monkeypatch)
+    golden = load("tupe_r")
+    check_gradients(golden, reconfigured(model_of(golden), layer_loop="scan"), compiled=True)
 
 
 @pytest.mark.parametrize("golden", ["tupe_r"], indirect=True)

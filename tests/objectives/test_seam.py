@@ -1,8 +1,8 @@
 """A second objective, defined here only, trained by the real loop.
 
 It has all that masked LM has not: two terms, a module of two models, a feature besides the tokens
-and noise of its own. A small generator is a masked LM; a discriminator tells from [CLS] whether an
-example is marked, which the token after [CLS] decides.
+and noise of its own. A small generator is a masked LM; a discriminator predicts from [CLS] whether
+an example is marked, which the token after [CLS] decides.
 """
 
 import dataclasses

@@ -17,9 +17,11 @@ from tupe_jax.cli import main
 from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.data.pretraining.token_shards import (
     TOKENIZER_FILE,
+    TOKENS,
     PreparedIndex,
     Split,
-    dtype_name,
+    examples_of,
+    record_type,
     shard_file_name,
     write_index,
     write_shard,
@@ -46,7 +48,9 @@ def prepared(tmp_path_factory):
     folder = Path(tmp_path_factory.mktemp("data"))
     length, vocab_size = config.data.length, config.model.vocab_size
     tokens = np.random.default_rng(0).integers(5, vocab_size, (SEQUENCES, length))
-    shard = write_shard(folder / shard_file_name("train", 0, 1), tokens, dtype_name(vocab_size))
+    record = record_type("stream", vocab_size, length)
+    examples = examples_of({TOKENS: tokens})
+    shard = write_shard(folder / shard_file_name("train", 0, 1), examples, record)
     tokenizer = b"not read by a rehearsal"
     (folder / TOKENIZER_FILE).write_bytes(tokenizer)
     split = Split((shard,), rows=SEQUENCES, tokens=tokens.size, documents=1)

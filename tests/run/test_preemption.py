@@ -115,6 +115,18 @@ def test_a_run_that_does_not_look_is_ended_after_the_grace(ended):
     assert code == STOPPED_EXIT_CODE
 
 
+def test_a_save_may_take_longer_than_the_grace(ended):
+    with ended(0.3) as stop:
+        saving = True
+        stop.is_saving = lambda: saving
+        ask(signal.SIGTERM)
+        time.sleep(0.6)
+        assert ended.found == []
+        saving = False  # and now it hangs
+        time.sleep(0.8)
+    assert len(ended.found) == 1
+
+
 def test_ctrl_c_and_its_copy_from_a_launcher_are_one_request(ended):
     with ended(60.0) as stop:
         ask(signal.SIGINT)

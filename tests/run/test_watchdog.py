@@ -71,6 +71,7 @@ def test_one_long_step_does_not_change_the_limit(clock, watchdog):
         ("compiling", 60),
         ("restoring", 30),
         ("saving", 30),
+        ("summarizing", 30),
         ("reading data", 10),
         ("evaluating", 10),
     ],

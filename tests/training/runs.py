@@ -53,6 +53,19 @@ sys.exit(main())
 """
 
 
+HUNG_WORKDIR = """
+import sys, threading
+from tupe_jax.cli import main
+from tupe_jax.run import workdir
+
+def hang(*_):
+    threading.Event().wait()
+
+workdir.open_workdir = hang
+sys.exit(main())
+"""
+
+
 def make_corpus(folder):
     vocabulary = train_tokenizer(TASK, folder / "v.model", size=PIECES, cleaning=(), seed=0)
     settings = PrepareConfig(TASK, vocabulary.path, LENGTH, shards=2)

@@ -33,7 +33,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(calm, corpus, tmp_path):
     arguments = runs.steps_with_saves(corpus, every=1000)
     stopped = tmp_path / "stopped"
     process = runs.start_elsewhere(arguments, stopped)
-    # The first compile: the signal arrives while it goes on.
+    # The signal arrives during the first compilation.
     while "compiling" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)

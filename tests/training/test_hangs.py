@@ -93,6 +93,17 @@ def test_a_reader_that_never_returns_in_a_single_process(corpus, tmp_path):
     assert " in hang" in end.err
 
 
+def test_a_work_directory_that_does_not_answer(corpus, tmp_path):
+    """As on a network file system whose server is gone, before training begins."""
+    limits = {"watchdog.stalled_minutes": 0.25}
+    program = ("-c", runs.HUNG_WORKDIR)
+    two = runs.start_many(arguments(corpus, **limits), tmp_path, 2, program=program)
+    for process in ends(two):
+        assert process.code == RETRY_EXIT_CODE
+        assert "while starting" in process.err
+        assert " in hang" in process.err
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_hung_run_ends_when_it_is_asked_to_stop(twice, corpus, tmp_path):
     """After a time of grace, or at once if asked twice."""

@@ -8,8 +8,13 @@ import pytest
 from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.checkpointing.manager import load_for_use
+from tupe_jax.distributed.process_group import SINGLE_PROCESS
 from tupe_jax.objectives.masked_lm import scored_targets
+from tupe_jax.run.watchdog import Watchdog
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
+from tupe_jax.training.evaluation import Validation
+from tupe_jax.training.loop import pretrain
+from tupe_jax.training.monitoring.position_bias import PositionBiasSizes
 from tupe_jax.training.summary import summarise
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
 from tupe_jax.utils.files import exclusive_lock
@@ -47,6 +52,7 @@ def test_the_model_of_a_run_has_the_settings_as_given(finished):
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(finished, tmp_path):
     arguments, workdir, _ = finished
     runs.run_here(arguments, tmp_path)
@@ -74,6 +80,29 @@ def test_stopping_anywhere_changes_nothing(looks, finished, tmp_path):
     assert not stopped.finished
     runs.run_here(arguments, tmp_path)
     runs.assert_same_run(arguments, workdir, tmp_path)
+
+
+def test_the_evaluation_is_compiled_under_the_limit_of_compiling(corpus, tmp_path, monkeypatch):
+    """It may take longer than a batch may."""
+    arguments = runs.settings(corpus, **{"train.steps": 2, "eval.every": 1})
+    config = runs.config_of(arguments)
+    seen = []
+
+    def note(function):
+        def noted(*arguments):
+            seen.append((function.__qualname__, watchdog.activity))
+            return function(*arguments)
+
+        return noted
+
+    for name in ("compile", "__call__"):
+        for owner in (Validation, PositionBiasSizes):
+            monkeypatch.setattr(owner, name, note(getattr(owner, name)))
+    watchdog = Watchdog(config.watchdog, SINGLE_PROCESS)
+    pretrain(config, tmp_path, runs.NeverStop(), watchdog=watchdog)
+    call = [("Validation.__call__", "evaluating"), ("PositionBiasSizes.__call__", "evaluating")]
+    compiled = [("Validation.compile", "compiling"), ("PositionBiasSizes.compile", "compiling")]
+    assert seen == [*compiled, *call, *call]
 
 
 def test_a_finished_run_stays_finished(finished):
@@ -115,6 +144,7 @@ def test_the_summary_shows_what_was_learned(finished):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_and_its_corpus_are_enough_to_resume(finished, tmp_path):
     """One checkpoint from the middle; the vocabulary file has gone: the checkpoint has its own."""
     arguments, workdir, run = finished
@@ -128,6 +158,7 @@ def test_a_checkpoint_and_its_corpus_are_enough_to_resume(finished, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_data_of_other_settings_is_not_taken_for_ones_own(corpus, tmp_path):
     """Before the first checkpoint, too: the work directory remembers what it was begun with."""
     arguments = runs.settings(corpus)

@@ -97,10 +97,10 @@ def test_a_truncated_shard_is_broken_and_an_unreadable_one_a_retry(gcs, remote_c
         with pytest.raises(UserError, match=shards[0].file):
             read_index(folder)
         with pytest.raises(UserError, match=shards[0].file):
-            TokenShards(folder, shards, index.length, index.dtype).read([0])
+            TokenShards(folder, shards, index.record).read([0])
         gcs.write(name, bytes(len(content)))  # what can be seen of it is as it should be
         with pytest.raises(RetryError, match=shards[0].file):
-            TokenShards(folder, shards, index.length, index.dtype).read([0])
+            TokenShards(folder, shards, index.record).read([0])
     finally:
         gcs.write(name, content)
 

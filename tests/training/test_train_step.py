@@ -63,6 +63,7 @@ def test_micro_batches_get_different_dropout():
     assert step(state, same_rows)[1]["loss"] != whole(state, same_rows)[1]["loss"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_not_finite_is_skipped_and_counted():
     step, state = step_and_state(ema=0.9)
     broken = tokens().at[5, 5].set(999)  # no such word: its row is NaN
@@ -113,6 +114,7 @@ def test_the_average_follows_the_weights(decay):
     )
 
 
+@pytest.mark.slow
 def test_the_average_forgets_the_initial_weights_within_a_few_updates():
     """With a constant decay of 0.999 they would weigh 99 % after ten updates."""
     step, state = step_and_state(ema=0.999)

@@ -115,6 +115,7 @@ def test_a_lock_that_is_renewed_meanwhile_is_refused(gcs, lock, monkeypatch):
 
 def test_a_lock_that_is_not_renewed_is_taken_over_after_a_while(gcs, lock, monkeypatch):
     monkeypatch.setattr(object_lock, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(object_lock, "RENEW_SECONDS", 0.1)
     monkeypatch.setattr(object_lock, "STALE_SECONDS", 1.0)
     write(gcs, lock, ELSEWHERE)
     with exclusive_lock(lock, REFUSAL):
@@ -131,18 +132,42 @@ def test_it_is_renewed_while_it_is_held(lock, monkeypatch):
     assert not lock.exists()
 
 
-@pytest.mark.parametrize("taken_over", [True, False])
-def test_a_run_that_loses_its_lock_ends_with_the_code_for_a_retry(gcs, lock, taken_over):
-    program = f"""
+HOLDER = """
 import time
 from tupe_jax.utils import object_lock
 from tupe_jax.utils.files import exclusive_lock
 from tupe_jax.utils.paths import storage_path
-object_lock.RENEW_SECONDS = 0.2
-with exclusive_lock(storage_path({str(lock)!r})):
+object_lock.RENEW_SECONDS, object_lock.STALE_SECONDS = 0.2, {stale}
+with exclusive_lock(storage_path({lock!r})):
     print("held", flush=True)
     time.sleep(60)
 """
+
+
+@pytest.mark.parametrize("outage", ["fail_for", "stall_for"])
+def test_a_run_that_cannot_renew_its_lock_ends_before_it_is_stale(gcs, lock, outage):
+    stale = 2.0
+    program = HOLDER.format(stale=stale, lock=str(lock))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "held\n"
+        getattr(gcs, outage)(60)
+        began = time.monotonic()
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            getattr(gcs, outage)(0)
+    assert process.returncode == RETRY_EXIT_CODE
+    assert "was not renewed for" in err
+    assert time.monotonic() - began < stale + 1.0  # the end of a process takes a moment
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_a_run_that_loses_its_lock_ends_with_the_code_for_a_retry(gcs, lock, taken_over):
+    program = HOLDER.format(stale=60.0, lock=str(lock))
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -1,11 +1,18 @@
 """Files on object storage, with the real client and an emulator."""
 
+import os
+import subprocess
+import sys
+import threading
+
 import pytest
 
+from tupe_jax import cli
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, MetricWriter, read_metrics
-from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils import object_storage
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError
 from tupe_jax.utils.files import atomic_file, file_sizes, file_version, local_file
-from tupe_jax.utils.object_storage import check_reachable, storage_errors
+from tupe_jax.utils.object_storage import check_reachable, storage_errors, with_time_limit
 from tupe_jax.utils.paths import storage_path
 
 
@@ -91,6 +98,69 @@ def test_what_the_client_raises_is_one_line(gcs, status, expected):
 def test_other_errors_are_left_alone():
     with pytest.raises(KeyError), storage_errors():
         raise KeyError("a mistake of ours")
+
+
+@pytest.mark.parametrize("question", ["exists", "is_dir", "is_file"])
+def test_an_outage_is_not_a_missing_path(question, gs_folder, monkeypatch):
+    (gs_folder / "file").write_text("")
+
+    async def fail(*_, **__):
+        raise ConnectionResetError("the network is down")
+
+    ask = getattr(gs_folder, question)
+    assert ask() == (question != "is_file")
+    assert not getattr(gs_folder / "absent", question)()
+    # What all requests of the client go through.
+    monkeypatch.setattr("gcsfs.core.GCSFileSystem._request", fail)
+    with pytest.raises(RetryError, match="the network is down"), storage_errors():
+        ask()
+
+
+def test_an_outage_while_a_command_looks_for_its_input_is_a_retry(
+    gs_folder, tmp_path, monkeypatch, capsys
+):
+    async def fail(*_, **__):
+        raise ConnectionResetError("the network is down")
+
+    monkeypatch.setattr("gcsfs.core.GCSFileSystem._request", fail)
+    assert cli.main(["import-hf", str(gs_folder), str(tmp_path)]) == RETRY_EXIT_CODE
+    assert "the network is down" in capsys.readouterr().err
+
+
+def test_a_client_without_a_time_limit_gets_one(gs_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(object_storage, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(RetryError, match="https_proxy"):
+        with_time_limit(gs_folder, threading.Event().wait)
+    assert with_time_limit(gs_folder, lambda: 3) == 3
+    with pytest.raises(ValueError, match="of the client"):
+        with_time_limit(gs_folder, lambda: int("of the client"))
+    threads = threading.active_count()
+    assert with_time_limit(tmp_path, threading.active_count) == threads
+
+
+@pytest.mark.slow
+def test_shards_behind_a_proxy_that_does_not_answer_are_a_retry():
+    """ArrayRecord's client alone would try for more than ten minutes."""
+    program = """
+from tupe_jax.data.pretraining.readers import TokenShards
+from tupe_jax.data.pretraining.token_shards import ShardFile
+from tupe_jax.utils import object_storage
+from tupe_jax.utils.paths import storage_path
+object_storage.ANSWER_SECONDS = 3.0
+shards = [ShardFile("shard.arecord", rows=4, bytes=100)]
+TokenShards(storage_path("gs://runs/behind"), shards, length=8, dtype="uint16").read([0])
+"""
+    proxies = {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | proxies,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "RetryError: gs://runs/behind/shard.arecord" in done.stderr.splitlines()[-1]
+    assert "http_proxy is set" in done.stderr
 
 
 @pytest.mark.slow

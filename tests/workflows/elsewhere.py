@@ -13,6 +13,12 @@ RUN_BY = {
     "tests/commands/test_analyze.py::test_a_fine_tuned_model_is_probed_with_pairs_of_snli": [
         "tupe analyze runs/finetune-snli --snli=dev.jsonl.gz",
     ],
+    "tests/commands/test_analyze.py::test_longer_inputs_have_their_loss_with_each_rule": [
+        "tupe analyze runs/quickstart --lengths=64,128,256,512",
+    ],
+    "tests/ablation/atlas/test_page.py::test_the_same_records_give_the_same_bytes": [
+        "tupe ablate --report",
+    ],
     "tests/data/pretraining/test_beam.py::test_beam_gives_the_same_documents_in_the_same_splits": [
         "cat > my_tasks.py <<'EOF'",
         "PYTHONPATH=. seqio_cache_tasks --module_import=my_tasks --output_cache_dir=/shared/cache "

@@ -34,6 +34,18 @@ STEPS = [
         leaves="rows/index.json",
     ),
     Step(
+        "tupe prepare --task=builtin --vocabulary=tiny.model --length=64 --cleaning=none "
+        "--packing=pairs --out=pairs",
+        small="--task=builtin:800 --workers=1",
+        leaves="pairs/index.json",
+    ),
+    Step(
+        "tupe pretrain --config=locality_symmetry:tiny --workdir=runs/pairs",
+        small=f"--config.data.prepared=pairs {MODEL} {FEW_STEPS}",
+        leaves="runs/pairs/checkpoints/4",
+        says="next sentence accuracy",
+    ),
+    Step(
         PRETRAIN,
         small=f"{MODEL} {LONG_ENOUGH_TO_STOP}",
         stop_at="runs/prepared/metrics.jsonl",

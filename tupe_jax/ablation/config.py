@@ -13,6 +13,7 @@ from tupe_jax.config.validation import check_fields, from_mapping, one_of
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.results import trials_of
 from tupe_jax.finetune.tasks import KNOWN_TASKS
+from tupe_jax.lab.length_extrapolation import check_lengths
 from tupe_jax.lab.nli_probes import NLI_TASKS
 from tupe_jax.model.positions import encodings
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
@@ -98,6 +99,8 @@ class MeasureConfig:
     """Positions in the attention matrices, without [CLS]."""
     words: int = 64
     """Number of probing tokens; each fills a sequence, and the matrices are their mean."""
+    lengths: tuple[int, ...] = ()
+    """Input lengths in tokens with [CLS], to measure the loss on held-out text; empty: none."""
     minimal_pairs: int = 500
     """Number of pairs from the built-in grammar; 0: none."""
     probe_task: str = ""
@@ -119,6 +122,7 @@ class MeasureConfig:
         for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"measure.{name}={getattr(self, name)} must be at least {least}")
+        check_lengths(self.lengths, "measure.lengths")
 
 
 @dataclass(frozen=True)

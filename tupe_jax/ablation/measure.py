@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tupe_jax.ablation.config import MeasureConfig
 from tupe_jax.ablation.results import PairScore, ProbeScore
 from tupe_jax.inference.loading import load
 from tupe_jax.inference.trained_model import TrainedModel
-from tupe_jax.lab.analysis import fits, look
+from tupe_jax.lab.analysis import attention_metrics, fits
+from tupe_jax.lab.length_extrapolation import LengthScore, masked_stream, scores_by_length
 from tupe_jax.lab.minimal_pairs import builtin_minimal_pairs, score_pairs
 from tupe_jax.lab.nli_pairs import NliPair, builtin_pairs, snli_pairs
 from tupe_jax.lab.nli_probes import probe_nli
@@ -15,23 +19,53 @@ from tupe_jax.lab.position_attention import attention_among_identical_words, cho
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.utils.paths import Path, storage_path
 
+_WORDS = 16
+"""Most probing words for long inputs, whose cost grows with the square of the length."""
 
-def measure(config: MeasureConfig, pretrained: TrainedModel) -> dict[str, Any]:
-    """Position-only attention, its metrics and kinds, minimal pairs: fields of `RunRecord`."""
+
+def measure(
+    config: MeasureConfig, pretrained: TrainedModel, held_out_NxS: NDArray[np.int32]
+) -> dict[str, Any]:
+    """Position-only attention, its metrics and kinds, minimal pairs: fields of `RunRecord`.
+
+    `held_out_NxS` are sequences of the validation text, for other lengths.
+    """
     model = pretrained.float32_module()
     # Identical words work with every encoding, so that all variants can be compared.
     words = choose_words(pretrained.tokenizer.ordinary_ids, config.words)
-    looks = look(attention_among_identical_words(model, config.length, words))
+    metrics = attention_metrics(attention_among_identical_words(model, config.length, words))
     return {
-        "measures": dict(looks.of_mean),
+        "measures": dict(metrics.of_mean),
         "by_head": {
             name: tuple(map(tuple, values_LxH.tolist()))
-            for name, values_LxH in looks.by_head.items()
+            for name, values_LxH in metrics.by_head.items()
         },
-        "kinds": tuple(map(tuple, looks.kinds)),
-        "matrices_LxHxNxN": looks.attention.weights_LxHxNxN,
+        "kinds": tuple(map(tuple, metrics.kinds)),
+        "matrices_LxHxNxN": metrics.attention.weights_LxHxNxN,
         "pairs": _pairs(config, pretrained, model),
+        "lengths": _lengths(config, pretrained, model, held_out_NxS),
     }
+
+
+def _lengths(
+    config: MeasureConfig, pretrained: TrainedModel, model: MaskedLM, held_out_NxS: NDArray[Any]
+) -> tuple[LengthScore, ...]:
+    if not config.lengths:
+        return ()
+    special = pretrained.tokenizer.special
+    tokens_N = held_out_NxS[:, 1:].reshape(-1)  # without [CLS]
+    stream = masked_stream(
+        tokens_N[tokens_N != special.pad_id], special, pretrained.config.vocab_size
+    )
+    return tuple(
+        scores_by_length(
+            model,
+            config.lengths,
+            trained_length=held_out_NxS.shape[1],
+            words=choose_words(pretrained.tokenizer.ordinary_ids, min(config.words, _WORDS)),
+            stream=stream,
+        )
+    )
 
 
 def _pairs(

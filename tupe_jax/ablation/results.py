@@ -7,8 +7,9 @@ import hashlib
 import json
 import math
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from zipfile import BadZipFile
 
@@ -20,6 +21,7 @@ from tupe_jax.ablation.convergence import SpeedUp, speed_up
 from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.finetune.run import FREE_IN_FINETUNING
 from tupe_jax.finetune.tasks import FinetuneTask
+from tupe_jax.lab.length_extrapolation import LengthScore
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
 from tupe_jax.utils.errors import UserError
@@ -34,8 +36,12 @@ FREE_IN_STUDY = (
     *(f"downstream.{name}" for name in FREE_IN_FINETUNING),
     "downstream.data_dir",
     "measure.probe_file",
+    "measure.lengths",
 )
-"""Settings that may change when a study resumes: the location of data, not what is computed."""
+"""Settings that may change when a study resumes: the location of data, not what is computed.
+
+Lengths may be added later, too: later runs have them, finished ones stay as they are.
+"""
 
 Matrices = NDArray[np.float32]
 """Position-only attention of every layer and head, [L, H, N, N]."""
@@ -111,6 +117,10 @@ class RunRecord:
     """By phenomenon; `all` covers all of them."""
     bias_sizes: Mapping[str, tuple[BiasSizes, ...]] = field(default_factory=dict)
     """By part of the encoding, `absolute` and `relative`: one entry for each evaluation."""
+    lengths: tuple[LengthScore, ...] = ()
+    """Loss and position-only attention at other input lengths."""
+    cpu_seconds: float = field(default=0.0, compare=False)
+    """CPU time of all processes that worked on the run, except those that were killed."""
     matrices_LxHxNxN: Matrices | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -145,9 +155,9 @@ def write_record(record: RunRecord, folder: Path) -> None:
     if record.matrices_LxHxNxN is not None:
         with atomic_file(folder / MATRICES_FILE) as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(file, matrices_LxHxNxN=record.matrices_LxHxNxN)
-    values = {name: value for name, value in _as_dict(record).items() if name != _MATRICES}
     with atomic_file(folder / RECORD_FILE) as unfinished:
-        unfinished.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(values_of(record), indent=1) + "\n"
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def read_record(folder: Path) -> RunRecord | None:
@@ -157,7 +167,7 @@ def read_record(folder: Path) -> RunRecord | None:
         return None
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        return _from_json(values, _read_matrices(folder) if values["measures"] else None)
+        return record_from(values, _read_matrices(folder) if values["measures"] else None)
     except (*_DAMAGE, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({error}); remove it to measure again") from error
 
@@ -167,14 +177,17 @@ _DAMAGE = (BadZipFile, EOFError, zlib.error)
 """Errors of an archive that was truncated or overwritten."""
 
 
-def _as_dict(record: RunRecord) -> dict[str, Any]:
-    values = asdict(record)
+def values_of(record: RunRecord) -> dict[str, Any]:
+    """The fields of a record as JSON has them, its matrices excepted."""
+    values = asdict(replace(record, matrices_LxHxNxN=None))
+    del values[_MATRICES]
     # JSON has no infinity.
     values["validation"] = [(s, x if math.isfinite(x) else None) for s, x in record.validation]
     return values
 
 
-def _from_json(values: Mapping[str, Any], matrices: Matrices | None) -> RunRecord:
+def record_from(values: Mapping[str, Any], matrices: Matrices | None) -> RunRecord:
+    """The record with these fields, as read from JSON."""
     parts = {
         "validation": tuple(
             (int(step), math.inf if loss is None else float(loss))
@@ -192,6 +205,7 @@ def _from_json(values: Mapping[str, Any], matrices: Matrices | None) -> RunRecor
         "scores": {name: TaskScore(**score) for name, score in values["scores"].items()},
         "probes": {name: ProbeScore(**score) for name, score in values["probes"].items()},
         "pairs": {name: PairScore(**score) for name, score in values["pairs"].items()},
+        "lengths": tuple(LengthScore(**score) for score in values.get("lengths", ())),
     }
     return RunRecord(**{**values, **parts, _MATRICES: matrices})
 
@@ -216,9 +230,13 @@ def _texts(splits: Mapping[str, Sequence[Any]]) -> Iterable[tuple[str, Iterable[
 
 
 def _pair_text(pair: NliPair) -> str:
-    """Records store digests of this text, so neither its words nor the name in it may change."""
+    """Records store digests of this text, so neither its words nor the names in it may change."""
+    premise, hypothesis = (
+        f"Written(tokens={sentence.tokens!r}, constituents={sentence.constituents!r})"
+        for sentence in (pair.premise, pair.hypothesis)
+    )
     return (
-        f"InferencePair(premise={pair.premise!r}, hypothesis={pair.hypothesis!r}, "
+        f"InferencePair(premise={premise}, hypothesis={hypothesis}, "
         f"label={pair.label!r}, swapped_hypothesis={pair.swapped_hypothesis!r})"
     )
 
@@ -277,37 +295,15 @@ class StudyResults:
         return {name: speed_up(curves[name], curves[self.first]) for name in others}
 
 
-class StudyRecords:
-    """The records in a work directory; a file is read again only when it has changed."""
+class Records(ABC):
+    """The records of a study, wherever they are."""
 
-    def __init__(self, config: AblationConfig, workdir: Path) -> None:
-        self.config, self.workdir = config, workdir
-        self._read: dict[RunKey, tuple[tuple[int, ...], RunRecord]] = {}
+    def __init__(self, config: AblationConfig, folder: Path) -> None:
+        self.config, self.folder = config, folder
 
+    @abstractmethod
     def read(self, key: RunKey) -> RunRecord | None:
         """The record of a run of this study; None if the run is not finished."""
-        folder = self.workdir / key.folder
-        try:
-            version = file_version(folder / RECORD_FILE)
-        except FileNotFoundError:
-            return None
-        known = self._read.get(key)
-        if known is not None and known[0] == version:
-            return known[1]
-        record = read_record(folder)
-        if record is not None:
-            self._check(record, key)
-            self._read[key] = version, record
-        return record
-
-    def _check(self, record: RunRecord, key: RunKey) -> None:
-        file = self.workdir / key.folder / RECORD_FILE
-        if record.key != key:
-            raise UserError(f"{file} belongs to {record.key}; move it back to {record.key.folder}")
-        try:
-            check_unchanged(record.settings, run_settings(self.config, key), FREE_IN_STUDY)
-        except UserError as error:
-            raise UserError(f"{file} does not match this study: {error}") from None
 
     def key_of(self, unit: Unit) -> RunKey | None:
         """The run of a unit; None while the variant's learning rate is not chosen."""
@@ -347,9 +343,9 @@ class StudyRecords:
             else:
                 runs[unit.variant][unit.seed] = record
         if found:
-            self.check_trained_on(found[0].data, self.workdir / found[0].key.folder, found)
+            self.check_trained_on(found[0].data, self.folder / found[0].key.folder, found)
         if measured := [record for record in found if record.is_measured]:
-            first = self.workdir / measured[0].key.folder
+            first = self.folder / measured[0].key.folder
             self.check_evaluated_on(measured[0].judged_on, f"those of {first}", measured)
         return StudyResults(self.config, runs, tuning, tuple(missing))
 
@@ -358,7 +354,7 @@ class StudyRecords:
         for record in records:
             if record.data != data:
                 raise UserError(
-                    f"{self.workdir / record.key.folder} was trained on other text or with another "
+                    f"{self.folder / record.key.folder} was trained on other text or with another "
                     f"tokenizer than {where}; all copies of a work directory must read the same "
                     "files"
                 )
@@ -371,10 +367,44 @@ class StudyRecords:
             if record.is_measured and record.judged_on != expected:
                 differing = dict(record.judged_on.items() ^ expected.items())
                 raise UserError(
-                    f"{self.workdir / record.key.folder} was evaluated on other examples of "
+                    f"{self.folder / record.key.folder} was evaluated on other examples of "
                     f"{', '.join(sorted(differing))} than {those}; all copies of a work directory "
                     "must read the same files"
                 )
+
+
+class StudyRecords(Records):
+    """The records in a work directory; a file is read again only when it has changed."""
+
+    def __init__(self, config: AblationConfig, workdir: Path) -> None:
+        super().__init__(config, workdir)
+        self.workdir = workdir
+        self._read: dict[RunKey, tuple[tuple[int, ...], RunRecord]] = {}
+
+    def read(self, key: RunKey) -> RunRecord | None:
+        """The record of a run of this study; None if the run is not finished."""
+        folder = self.workdir / key.folder
+        try:
+            version = file_version(folder / RECORD_FILE)
+        except FileNotFoundError:
+            return None
+        known = self._read.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        record = read_record(folder)
+        if record is not None:
+            self._check(record, key)
+            self._read[key] = version, record
+        return record
+
+    def _check(self, record: RunRecord, key: RunKey) -> None:
+        file = self.workdir / key.folder / RECORD_FILE
+        if record.key != key:
+            raise UserError(f"{file} belongs to {record.key}; move it back to {record.key.folder}")
+        try:
+            check_unchanged(record.settings, run_settings(self.config, key), FREE_IN_STUDY)
+        except UserError as error:
+            raise UserError(f"{file} does not match this study: {error}") from None
 
 
 def run_settings(config: AblationConfig, key: RunKey) -> dict[str, Any]:

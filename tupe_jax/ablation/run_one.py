@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
+from numpy.typing import NDArray
 
 from tupe_jax.ablation.config import AblationConfig, DownstreamConfig, run_config
 from tupe_jax.ablation.measure import measure, pairs_to_probe_with, probe
@@ -26,7 +29,8 @@ from tupe_jax.ablation.results import (
 from tupe_jax.ablation.work_plan import RunKey
 from tupe_jax.config.schema import Config
 from tupe_jax.data.labelled.glue import TASKS
-from tupe_jax.data.pretraining.token_shards import INDEX_FILE
+from tupe_jax.data.pretraining.readers import TokenShards
+from tupe_jax.data.pretraining.token_shards import INDEX_FILE, read_index
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.finetune.glue.aggregation import Moment, RateScore, summarize_task
 from tupe_jax.finetune.results import Trial, TrialResult, trials_of
@@ -43,12 +47,13 @@ from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.monitoring.position_bias import sizes_in
 from tupe_jax.training.train_step import check_settings
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import exclusive_lock
+from tupe_jax.utils.files import atomic_file, exclusive_lock
 from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
 PRETRAIN_FOLDER, FINETUNE_FOLDER, LOCK_FILE = "pretrain", "finetune", "run.lock"
+CPU_TIME_FILE = "cpu_seconds"
 
 Tasks = Mapping[str, FinetuneTask]
 
@@ -64,6 +69,13 @@ class SharedData:
         """Identifies the tokenizer and the sequences."""
         files = [self.vocabulary, self.rows / INDEX_FILE]
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+    def held_out(self, count: int) -> NDArray[np.int32]:
+        """The first sequences of the validation text, in its order."""
+        index = read_index(self.rows)
+        shards = index.splits["validation"].shards
+        rows = TokenShards(self.rows, shards, index.record)
+        return rows.read(range(min(count, sum(shard.rows for shard in shards))))["tokens"]
 
     def given_to(self, config: Config) -> Config:
         """The config of a run that reads this data."""
@@ -102,7 +114,12 @@ class StudyRunner:
         folder.mkdir(parents=True, exist_ok=True)
         refusal = f"{folder}: another process executes this run; give each process its own --shard"
         with exclusive_lock(folder / LOCK_FILE, UserError(refusal)):
-            return self._run(key, is_tuning)
+            begun = time.process_time()
+            try:
+                record = self._run(key, is_tuning)
+            finally:
+                seconds = _add_cpu_time(folder, time.process_time() - begun)
+            return record and replace(record, cpu_seconds=round(seconds, 1))
 
     def _folder(self, key: RunKey) -> Path:
         return self.records.workdir / key.folder
@@ -119,7 +136,8 @@ class StudyRunner:
         )
         if tuned is None:
             return None
-        found: dict[str, Any] = measure(self.config.measure, pretrained)
+        held_out_NxS = self.data.held_out(self.config.pretrain.eval.rows)
+        found: dict[str, Any] = measure(self.config.measure, pretrained, held_out_NxS)
         return replace(
             record,
             scores={task: result.score for task, result in tuned.items()},
@@ -191,6 +209,16 @@ def compiled_once() -> Iterator[None]:
             yield
         finally:
             jax.config.update(setting, None)
+
+
+def _add_cpu_time(folder: Path, seconds: float) -> float:
+    """Add to what earlier processes spent on the run in a folder, and return the sum."""
+    file = folder / CPU_TIME_FILE
+    if file.exists():
+        seconds += float(file.read_text())
+    with atomic_file(file) as unfinished:
+        unfinished.write_text(str(seconds))
+    return seconds
 
 
 def _curve(folder: Path) -> tuple[tuple[int, float], ...]:

@@ -9,10 +9,12 @@ import numpy as np
 from tupe_jax.bench.timing import Speed, seconds_in_turns
 from tupe_jax.data.pretraining.readers import HostShard, PreparedReader
 from tupe_jax.data.pretraining.token_shards import (
+    TOKENS,
     PreparedIndex,
     Split,
-    dtype_name,
+    examples_of,
     read_index,
+    record_type,
     shard_file_name,
     write_index,
     write_shard,
@@ -72,7 +74,8 @@ def write_random_sequences(
     for number in range(shards):
         ranks = generator.zipf(1.2, size=(rows // shards, length))
         path = folder / shard_file_name("train", number, shards)
-        written.append(write_shard(path, ranks % vocab_size, dtype_name(vocab_size)))
+        examples = examples_of({TOKENS: ranks % vocab_size})
+        written.append(write_shard(path, examples, record_type("stream", vocab_size, length)))
     count = sum(shard.rows for shard in written)
     split = Split(shards=tuple(written), rows=count, tokens=count * length, documents=0)
     write_index(folder, PreparedIndex("random", "", vocab_size, length, 0, {"train": split}))

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,12 +136,19 @@ class Checkpoints:
                 return checkpoint_format.read_tokenizer(directory, metadata)
         return None
 
-    def restore(self, abstract_state: Any) -> Restored | None:
-        """The newest valid checkpoint, its arrays with the shardings of `abstract_state`."""
+    def restore(
+        self, abstract_state: Any, attempt: Callable[[], None] = lambda: None
+    ) -> Restored | None:
+        """The newest valid checkpoint, its arrays with the shardings of `abstract_state`.
+
+        `attempt` is called before each checkpoint that is read, so that each has its own time
+        limit.
+        """
         self.wait()
         together = checkpoint_format.Together(self._processes, self._timeout_seconds)
         damaged: list[tuple[epath.Path, DamagedError]] = []
         for directory in self._newest_first():
+            attempt()
             try:
                 with together.all_or_none(f"reading the metadata of {directory}"):
                     metadata = checkpoint_format.read_metadata(directory)

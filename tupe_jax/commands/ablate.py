@@ -3,6 +3,8 @@
   tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table
   tupe ablate --config=ablations/positions --config.seeds=0,1
   tupe ablate --config=ablations/paper_table --workdir=/shared/table --shard=0/4
+  tupe ablate --config=ablations/gain:tiny --workdir=runs/gain --records=docs/records/gain --report
+  tupe ablate --report                                         docs/atlas.html of docs/records
 
 A study is a config file: variants, seeds, learning rates, the settings that all runs share, the
 tasks to fine-tune on, and the measurements. With several learning rates each variant is tuned on
@@ -14,6 +16,10 @@ After a kill the same command resumes and never repeats a finished run; SIGTERM 
 checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
 directory or in several that are copied into one; the command without --shard then completes what is
 missing. Exit code 76: a shard waits for learning rates that another shard has not tuned yet.
+
+--records keeps the finished runs as small JSON files, which a repository can hold. --report only
+writes tables and reports and executes nothing; without --config it writes one page about all
+studies in the folder --records.
 """
 
 import argparse
@@ -27,6 +33,8 @@ from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
 
+RECORDS, ATLAS = Path("docs/records"), Path("docs/atlas.html")
+
 if TYPE_CHECKING:
     from tupe_jax.ablation.results import StudyRecords
 
@@ -34,6 +42,17 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", help="the study: file or name, such as ablations/paper_table")
     parser.add_argument("--workdir", type=storage_path, help="default: runs/<name of the study>")
+    parser.add_argument(
+        "--records",
+        type=storage_path,
+        metavar="FOLDER",
+        help=f"also keep small files of the finished runs here; without --config: the folder of "
+        f"all studies (default: {RECORDS})",
+    )
+    parser.add_argument("--report", action="store_true", help="execute nothing, only report")
+    parser.add_argument(
+        "--out", type=storage_path, help=f"the page about all studies (default: {ATLAS})"
+    )
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="execute part I of N")
 
 
@@ -49,8 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
 
+    if arguments.config is None and arguments.report:
+        return _write_atlas(arguments.records or RECORDS, arguments.out or ATLAS)
     if arguments.config is None:
         raise UserError("give the study, such as --config=ablations/paper_table")
+    if arguments.out is not None:
+        raise UserError("--out is the page of `tupe ablate --report` without --config")
     keep_freed_memory()
     shard = WorkShard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)
@@ -61,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     records = StudyRecords(config, workdir)
     named = [f"--config={arguments.config}", f"--workdir={workdir}"]
     command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
+    if arguments.report:
+        print(_write(records, command, arguments.records))
+        return 0
     with StopSignal() as stop, compiled_once():
         try:
             finished = run_shard(
@@ -68,14 +94,39 @@ def run(arguments: argparse.Namespace) -> int:
                 shard,
                 lambda: open_study(records, stop),
                 stop,
-                after_run=lambda: _write(records, command),
+                after_run=lambda: _write(records, command, arguments.records),
             )
         except StopBeforeTraining:
             finished = False
     if not finished:
         logger.info("stopped; the same command resumes")
         return STOPPED_EXIT_CODE
-    print(_write(records, command))
+    print(_write(records, command, arguments.records))
+    return 0
+
+
+def _write_atlas(folder: Path, page: Path) -> int:
+    """Write the page about all archived studies in a folder, and the table of each."""
+    from tupe_jax.ablation.archive import STUDY_FILE, ArchivedRecords
+    from tupe_jax.ablation.atlas.page import atlas_page
+    from tupe_jax.ablation.table import markdown
+    from tupe_jax.utils.files import atomic_file
+    from tupe_jax.utils.paths import glob_in
+
+    files = sorted(glob_in(folder, f"*/{STUDY_FILE}"))
+    if not files:
+        raise UserError(f"{folder}: no study here; `tupe ablate --config=... --records` writes one")
+    studies = {}
+    for file in files:
+        archived = ArchivedRecords(file.parent)
+        studies[file.parent.name] = archived, archived.collect()
+    texts = {page: atlas_page(studies)}
+    for name, (_, results) in studies.items():
+        texts[folder / name / "table.md"] = markdown(results) + "\n"
+    for target, text in texts.items():
+        with atomic_file(target) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
+    print(f"{page}: {', '.join(studies)}")
     return 0
 
 
@@ -97,12 +148,15 @@ def _refuse_settings_of_runs(overrides: Sequence[str]) -> None:
                 )
 
 
-def _write(records: "StudyRecords", command: str) -> str:
+def _write(records: "StudyRecords", command: str, archive: Path | None) -> str:
     """Write the table, the report and the plot of all finished runs, and return the table."""
+    from tupe_jax.ablation.archive import write_archive
     from tupe_jax.utils.files import exclusive_lock
 
     # Without the lock a shard could overwrite a newer table with an older one.
     with exclusive_lock(records.workdir / "report.lock"):
+        if archive is not None:
+            write_archive(records, command, archive)
         return _write_locked(records, command)
 
 

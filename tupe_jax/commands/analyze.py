@@ -2,6 +2,7 @@
 
   tupe analyze runs/tupe_r                              the newest checkpoint of a work directory
   tupe analyze runs/tupe_r --length=64 --words=256      number of positions and of probing words
+  tupe analyze runs/tupe_r --lengths=64,128,256,512     inputs longer than those in training
   tupe analyze runs/tupe_r --pairs=blimp.jsonl.gz       minimal pairs in BLiMP's form
   tupe analyze runs/tupe_r bert-base-uncased albert     several models: a table
   tupe analyze runs/finetune-builtin_nli                also word-order probes
@@ -14,12 +15,17 @@ to word order, and minimal pairs (from the built-in grammar unless --pairs is gi
 fine-tuned on NLI it also measures accuracy after constituents are shuffled and roles exchanged.
 (Minimal pairs mean little for a fine-tuned model: its encoder no longer matches the MLM head.)
 
+--lengths measures the loss on masked tokens, the same ones at every length, and position-only
+attention. Tables of positions are extended by several rules: as they are, interpolated, or with
+copies of the last trained row. The text is built-in unless --text is given.
+
 For several models it compares symmetry and locality only. A model may be a folder in Hugging Face's
 layout. For a model without a tokenizer, such as an imported official checkpoint, it measures
 position-only attention only.
 """
 
 import argparse
+import math
 from typing import TYPE_CHECKING
 
 from tupe_jax.utils.errors import UserError, reason, writing_failed
@@ -57,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--words", type=int, default=WORDS, help=f"number of probing words (default: {WORDS})"
     )
     parser.add_argument(
+        "--lengths", metavar="N,N", help="input lengths in tokens with [CLS], such as 64,128,256"
+    )
+    parser.add_argument(
+        "--text", type=storage_path, help="held-out text for --lengths, one sentence per line"
+    )
+    parser.add_argument(
         "--pairs", type=storage_path, help="minimal pairs, a .jsonl or .jsonl.gz file"
     )
     parser.add_argument(
@@ -74,15 +86,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.loading import load
-    from tupe_jax.lab.analysis import analyse
+    from tupe_jax.lab.analysis import RequestedLengths, analyse
     from tupe_jax.lab.analysis_report import write_report
 
     if len(arguments.checkpoint) > 1:
         return _compare(arguments)
     (checkpoint,) = arguments.checkpoint
     pairs = _pairs(arguments)
+    texts = _held_out_texts(arguments)
+    lengths = _requested(arguments.lengths)
     model = load(checkpoint, arguments.vocabulary)
-    needs_tokenizer = arguments.pairs or arguments.snli
+    needs_tokenizer = arguments.pairs or arguments.snli or arguments.text
     tokenizer = model.tokenizer if needs_tokenizer else model.optional_tokenizer
     probe_pairs = _probe_pairs(arguments.snli, model.classification_heads)
     _create(arguments.out)
@@ -95,6 +109,7 @@ def run(arguments: argparse.Namespace) -> None:
         pairs=pairs,
         probe_pairs=probe_pairs,
         head_lengths={name: head.length for name, head in model.metadata.heads.items()},
+        requested=RequestedLengths(lengths, _trained_length(model), texts) if lengths else None,
     )
     at_step = "" if model.metadata.step is None else f", step {model.metadata.step}"
     probed = "" if arguments.snli is None else f", probed with {arguments.snli}"
@@ -111,7 +126,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.loading import load
     from tupe_jax.lab.comparison import as_table, measure
 
-    for name in ("pairs", "snli", "vocabulary"):
+    for name in ("pairs", "snli", "vocabulary", "lengths", "text"):
         if getattr(arguments, name) is not None:
             raise UserError(f"--{name} works with one model; give one checkpoint")
     models = {path: load(path) for path in arguments.checkpoint}
@@ -139,6 +154,37 @@ def _usual_length(model: "TrainedModel") -> int:
 
     length = model.metadata.length or LONGEST + 1
     return int(min(length - 1, LONGEST, longest_input(model.config) - 1))
+
+
+def _trained_length(model: "TrainedModel") -> int:
+    """Tokens of a pre-training sequence; if unknown, all positions the model has."""
+    from tupe_jax.model.positions import longest_input
+
+    longest = longest_input(model.config)
+    return int(model.metadata.length or (LONGEST if longest == math.inf else longest))
+
+
+def _requested(lengths: str | None) -> list[int]:
+    from tupe_jax.lab.length_extrapolation import check_lengths
+
+    if lengths is None:
+        return []
+    try:
+        found = [int(number) for number in lengths.split(",")]
+    except ValueError:
+        raise UserError(f"--lengths={lengths}: expected numbers such as 64,128,256") from None
+    check_lengths(found, "--lengths")
+    return found
+
+
+def _held_out_texts(arguments: argparse.Namespace) -> list[str] | None:
+    from tupe_jax.commands.given_texts import lines_of
+
+    if arguments.text is None:
+        return None
+    if arguments.lengths is None:
+        raise UserError(f"--text={arguments.text} is read for --lengths only; give both")
+    return lines_of(arguments.text)
 
 
 def _create(folder: Path) -> None:

@@ -5,8 +5,8 @@
 The scripts in launch/ call it before every start of `tupe pretrain`, once for all processes.
 Progress is a newer complete checkpoint in the work directory. After the first start, and after each
 newer checkpoint, a job may restart `--retries` times; then the exit code is 2, and the launcher
-gives up. The starts are recorded in `starts.jsonl` of the work directory. A new `--job` counts from
-zero.
+gives up. After any other exit code (76: the storage failed) the launcher repeats the check. The
+starts are recorded in `starts.jsonl` of the work directory. A new `--job` counts from zero.
 """
 
 import argparse

@@ -15,9 +15,9 @@ the exit code is 1.
 
 import argparse
 import logging
-import os
 
-from tupe_jax.aot.step_time import PEAK_SHARE
+from tupe_jax.commands.given_target import add_target, given_target
+from tupe_jax.utils.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -25,37 +25,20 @@ DOES_NOT_FIT_EXIT_CODE = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", required=True, help="file or name, see `tupe pretrain --help`")
-    parser.add_argument("--target", required=True, help="for example v5e:16x16 or h100:2x8")
+    add_target(parser)
     parser.add_argument(
         "--batch-per-device", type=int, help="sequences; overrides train.batch_size"
     )
     parser.add_argument(
         "--fit", action="store_true", help="search for a remat policy and a batch that fit"
     )
-    parser.add_argument(
-        "--peak-share",
-        type=float,
-        default=PEAK_SHARE,
-        help=f"assumed share of the peak FLOP/s (default: {PEAK_SHARE})",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    # Only compilers run: leave the accelerators of this machine alone, and the compilers quiet.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    config, target = given_target(arguments)
     from tupe_jax.aot.compile import compile_for, fit, mesh_for, with_batch
     from tupe_jax.aot.report import as_json, as_text
-    from tupe_jax.aot.targets import parse_target
-    from tupe_jax.config.loading import from_config_dict, load_config
-    from tupe_jax.utils.errors import UserError
 
-    if not 0 < arguments.peak_share <= 1:
-        raise UserError(f"--peak-share={arguments.peak_share} must be above 0 and at most 1")
-    config = from_config_dict(load_config(arguments.config, arguments.overrides))
-    target = parse_target(arguments.target)
     mesh = mesh_for(config, target)
     if arguments.batch_per_device is not None:
         if arguments.batch_per_device < 1:

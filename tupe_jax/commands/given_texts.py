@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tupe_jax.utils.errors import UserError, reason
 from tupe_jax.utils.files import local_file
-from tupe_jax.utils.paths import storage_path
+from tupe_jax.utils.paths import Path, storage_path
 
 
 def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +31,16 @@ def given_texts(arguments: argparse.Namespace) -> list[str]:
         if isinstance(sys.stdin, io.TextIOWrapper):  # in any locale
             sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
         return _lines(sys.stdin, "standard input")
+    return lines_of(arguments.file)
+
+
+def lines_of(file: Path) -> list[str]:
+    """The texts of a file, one per line."""
     try:
-        with local_file(arguments.file) as local, local.open(encoding="utf-8-sig") as lines:
-            return _lines(lines, str(arguments.file))
+        with local_file(file) as local, local.open(encoding="utf-8-sig") as lines:
+            return _lines(lines, str(file))
     except OSError as error:
-        raise UserError(f"cannot read {arguments.file}: {reason(error)}") from None
+        raise UserError(f"cannot read {file}: {reason(error)}") from None
 
 
 def _lines(lines: Iterable[str], where: str) -> list[str]:

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--packing",
         choices=get_args(Packing),
         default="stream",
-        help="stream (default) splits lines across sequences; sentences keeps lines whole and pads",
+        help="stream (default) splits lines across sequences; sentences keeps lines whole and "
+        "pads; pairs makes sentence pairs for objective.name=masked_lm_nsp",
     )
     parser.add_argument(
         "--out", required=True, type=storage_path, help="folder to write or to resume"
@@ -63,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name, least in (("length", 2), ("workers", 1), ("shards", 1)):
+    shortest = 8 if arguments.packing == "pairs" else 2
+    for name, least in (("length", shortest), ("workers", 1), ("shards", 1)):
         value = getattr(arguments, name)
         if value is not None and value < least:
             raise UserError(f"--{name}={value} must be at least {least}")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tupe_jax.config.schema import Config
     from tupe_jax.distributed.process_group import ProcessGroup
     from tupe_jax.run.preemption import StopSignal
+    from tupe_jax.run.watchdog import Watchdog
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.distributed.initialize import ProcessFlags, find_process, join, start_jax
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
+    from tupe_jax.run.watchdog import Watchdog
     from tupe_jax.utils.host_memory import keep_freed_memory
     from tupe_jax.utils.object_storage import storage_errors
 
@@ -85,14 +87,21 @@ def run(arguments: argparse.Namespace) -> int:
         stop.abandon = processes.abandon
         with processes:
             try:
-                start_jax(process, config.watchdog.jax_heartbeat_seconds)
-                with storage_errors():
-                    return _run(config, workdir, stop, processes)
+                with Watchdog(config.watchdog, processes) as watchdog, storage_errors():
+                    stop.is_saving = lambda: watchdog.activity == "saving"
+                    start_jax(process, config.watchdog.jax_heartbeat_seconds)
+                    return _run(config, workdir, stop, processes, watchdog)
             except StopBeforeTraining:
                 return _stopped_before_training(processes)
 
 
-def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "ProcessGroup") -> int:
+def _run(
+    config: "Config",
+    workdir: Path,
+    stop: "StopSignal",
+    processes: "ProcessGroup",
+    watchdog: "Watchdog",
+) -> int:
     from tupe_jax.checkpointing.manager import FOLDER as CHECKPOINTS
     from tupe_jax.run.resume_checks import settings
     from tupe_jax.run.versions import package_versions
@@ -106,16 +115,20 @@ def _run(config: "Config", workdir: Path, stop: "StopSignal", processes: "Proces
     processes.first("the given data", lambda: check_given_data(config, resumes=begun))
     open_workdir(workdir, processes)
     with hold(workdir, processes):
-        return _run_alone(config, workdir, stop, processes)
+        return _run_alone(config, workdir, stop, processes, watchdog)
 
 
 def _run_alone(
-    config: "Config", workdir: Path, stop: "StopSignal", processes: "ProcessGroup"
+    config: "Config",
+    workdir: Path,
+    stop: "StopSignal",
+    processes: "ProcessGroup",
+    watchdog: "Watchdog",
 ) -> int:
     from tupe_jax.run.preemption import STOPPED_EXIT_CODE
     from tupe_jax.training.loop import pretrain
 
-    outcome = pretrain(config, workdir, stop, processes)
+    outcome = pretrain(config, workdir, stop, processes, watchdog)
     if not outcome.finished:
         logger.info("stopped at step %d, saved; the same command resumes", outcome.step)
         return STOPPED_EXIT_CODE
@@ -135,7 +148,8 @@ def _run_alone(
             shown = replace(outcome, exported=exported_models(config, params))
         print(summarise(shown, workdir))
 
-    processes.first("the summary", summary, 60 * config.watchdog.checkpoint_minutes)
+    with watchdog.during("summarizing"):
+        processes.first("the summary", summary, 60 * config.watchdog.checkpoint_minutes)
     return 0
 
 

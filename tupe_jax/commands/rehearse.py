@@ -13,11 +13,11 @@ Exit code 0 means go, possibly with warnings; 1 means no-go.
 
 import argparse
 import json
-import os
 import textwrap
 from typing import TYPE_CHECKING
 
-from tupe_jax.aot.step_time import PEAK_SHARE
+from tupe_jax.commands.given_target import add_target, given_target
+from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import storage_path
 
 if TYPE_CHECKING:
@@ -27,42 +27,27 @@ NO_GO_EXIT_CODE = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", required=True, help="file or name, see `tupe pretrain --help`")
-    parser.add_argument("--target", required=True, help="for example v5e:16x16 or h100:2x8")
+    add_target(parser)
     parser.add_argument(
         "--workdir", required=True, type=storage_path, help="folder of the run, or gs://..."
     )
     parser.add_argument(
         "--price", type=float, metavar="DOLLARS", help="per chip and hour (default: a list price)"
     )
-    parser.add_argument(
-        "--peak-share",
-        type=float,
-        default=PEAK_SHARE,
-        help=f"assumed share of the peak FLOP/s (default: {PEAK_SHARE})",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    # Only compilers run, as in `tupe compile`.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    config, target = given_target(arguments)
     from dataclasses import asdict
 
-    from tupe_jax.aot.targets import parse_target
-    from tupe_jax.config.loading import from_config_dict, load_config
     from tupe_jax.rehearsal.checks import Plan, rehearse
     from tupe_jax.rehearsal.prices import Price
-    from tupe_jax.utils.errors import UserError
 
-    if not 0 < arguments.peak_share <= 1:
-        raise UserError(f"--peak-share={arguments.peak_share} must be above 0 and at most 1")
     if arguments.price is not None and not arguments.price >= 0:
         raise UserError(f"--price={arguments.price} must be 0 or more dollars")
     plan = Plan(
-        config=from_config_dict(load_config(arguments.config, arguments.overrides)),
-        target=parse_target(arguments.target),
+        config=config,
+        target=target,
         workdir=arguments.workdir,
         peak_share=arguments.peak_share,
         price=None if arguments.price is None else Price(arguments.price),

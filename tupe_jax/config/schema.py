@@ -90,6 +90,9 @@ class ModelConfig:
     """Features of an output matrix of its own (untied); 0: it is the token embedding (tied)."""
     replaced_token_head: bool = False
     """The model predicts which tokens of its input were replaced: ELECTRA's discriminator."""
+    next_sentence_head: bool = False
+    """The model predicts, from the pooler, whether the second of two texts follows the first. It
+    was trained on pairs [CLS] A [SEP] B [SEP], as BERT, and fine-tuning writes pairs like that."""
     pooler: bool = False
     """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False
@@ -117,8 +120,8 @@ class ModelConfig:
     layer_loop: LayerLoop = "auto"
     """`scan` compiles one layer, `unroll` all; `auto` unrolls on CPU, where that is faster."""
     attention_implementation: AttentionImplementation = "auto"
-    """`pallas` is our fused kernel for TPUs, `cudnn` NVIDIA's; `auto` uses one that can run here,
-    else `xla`. The log has the choice and its reason."""
+    """`pallas` is our fused kernel for TPUs or GPUs, `cudnn` NVIDIA's, without dropout; `auto` uses
+    ours where it can run, else `xla`. The log has the choice and its reason."""
     remat: Remat = "none"
     """What the backward pass keeps; see `tupe_jax.model.encoder.REMAT_POLICIES`."""
     position: PositionConfig = field(default_factory=PositionConfig)
@@ -164,6 +167,8 @@ class ModelConfig:
                 f"{self.hidden_size} features, not {self.output_size}; set "
                 "model.output_embedding_size or model.embedding_size"
             )
+        if self.next_sentence_head and not self.pooler:
+            raise UserError("model.next_sentence_head=True needs model.pooler=True")
         if self.cls_last and self.position.untie_cls:
             raise UserError(
                 "position.untie_cls=True unties the first token, but with model.cls_last=True "
@@ -199,8 +204,8 @@ class ModelConfig:
         )
 
 
-Packing = Literal["stream", "sentences"]
-"""How lines fill sequences: split across them, or whole, with padding at the end."""
+Packing = Literal["stream", "sentences", "pairs"]
+"""How lines fill sequences: split across them; whole, with padding; or as pairs of passages."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,8 @@ class DataConfig:
     length: int = 512
     """Tokens in a sequence, [CLS] included."""
     packing: Packing = "stream"
-    """`stream` splits lines across sequences; `sentences` keeps lines whole and pads."""
+    """`stream` splits lines across sequences; `sentences` keeps lines whole and pads; `pairs` makes
+    the pairs of passages that `objective.name=masked_lm_nsp` needs."""
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
@@ -482,6 +488,21 @@ class Config:
             )
         if self.objective.name == "replaced_token":
             generator_config(self.model, self.objective)
+        if self.model.next_sentence_head:
+            raise UserError(
+                "model.next_sentence_head=True is for imported models; "
+                "set --config.objective.name=masked_lm_nsp, which adds this head"
+            )
+        if self.objective.name == "masked_lm_nsp" and self.data.packing != "pairs":
+            raise UserError(
+                f"objective.name=masked_lm_nsp needs sentence pairs, but data.packing="
+                f"{self.data.packing}; set --config.data.packing=pairs"
+            )
+        if self.objective.name != "masked_lm_nsp" and self.data.packing == "pairs":
+            raise UserError(
+                f"data.packing=pairs needs objective.name=masked_lm_nsp, not "
+                f"{self.objective.name}; set one of them"
+            )
 
 
 MODEL_SIZES: Mapping[str, Mapping[str, int]] = {
@@ -536,6 +557,11 @@ def with_encoding(position: PositionConfig, name: str) -> PositionConfig:
 def discriminator_config(model: ModelConfig) -> ModelConfig:
     """ELECTRA's discriminator: `model`, whose only head detects replaced tokens."""
     return replace(model, masked_word_head=False, replaced_token_head=True)
+
+
+def next_sentence_config(model: ModelConfig) -> ModelConfig:
+    """BERT's model of masked tokens and next sentences: `model` with a pooler and a head on it."""
+    return replace(model, pooler=True, next_sentence_head=True)
 
 
 def generator_config(model: ModelConfig, objective: ObjectiveConfig) -> ModelConfig:

@@ -5,7 +5,9 @@ variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; without
 JAX detects on TPU pods (Cloud TPU VMs, GKE), under SLURM and under Open MPI.
 
 The token that identifies the processes of a run is `--token`, the variable TUPE_TOKEN, or the
-job of SLURM or Open MPI.
+job of SLURM or Open MPI. The number of restarts is appended if the scheduler counts them
+(SLURM_RESTART_COUNT, or TUPE_RESTART in a JobSet), so that a process of an earlier start is a
+stranger.
 """
 
 import os
@@ -28,6 +30,9 @@ CLUSTERS = (
 )
 # By JAX's name of a cluster: variables that are the same in all processes of a job, in no other.
 JOB_VARIABLES = {"slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"), "ompi": ("OMPI_MCA_orte_hnp_uri",)}
+
+# How often the scheduler has restarted the job; absent at the first start.
+RESTART_VARIABLES = ("TUPE_RESTART", "SLURM_RESTART_COUNT")
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ def find_process(flags: ProcessFlags, wait_seconds: float) -> ProcessInfo | None
 def _token(flags: ProcessFlags, process: ProcessInfo) -> str:
     given = flags.token or os.environ.get("TUPE_TOKEN")
     job = [os.environ.get(name, "") for name in JOB_VARIABLES.get(process.cluster or "", ())]
-    return given or ".".join(job)
+    token = given or ".".join(job)
+    restarts = next(filter(None, map(os.environ.get, RESTART_VARIABLES)), None)
+    return f"{token}.{restarts}" if token and restarts else token
 
 
 def _find_process(flags: ProcessFlags, wait_seconds: float) -> ProcessInfo | None:

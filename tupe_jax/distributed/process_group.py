@@ -25,7 +25,7 @@ import jax
 
 from tupe_jax.distributed.heartbeat import Heartbeat, furthest_behind, slowest
 from tupe_jax.distributed.rendezvous import GRACE_SECONDS, Connection, Json
-from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError, is_full_disk
 
 HEARTBEAT_SECONDS = 2.0
 SILENCE_SECONDS = 60.0
@@ -345,6 +345,8 @@ def _first_line(error: BaseException) -> str:
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, UserError):
         return error.exit_code
+    if is_full_disk(error):
+        return RETRY_EXIT_CODE
     # Usually a collective that failed because of another process; too little memory is not.
     lost = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
     return RETRY_EXIT_CODE if lost else 1

@@ -303,9 +303,10 @@ def _mistake(process: ProcessInfo, peer: _Peer, here: Mapping[int, _Peer]) -> Us
             f"--process={index} on {peer.hello.host} is not below --processes={count}; {same}"
         )
     if index in here:
-        return UserError(
+        # Not a `UserError`: a process of an earlier start may still be ending.
+        return RetryError(
             f"two processes have --process={index}: on {here[index].hello.host} and on "
-            f"{peer.hello.host}; give each its own number"
+            f"{peer.hello.host}; end processes of an earlier start, and give each its own number"
         )
     return None
 

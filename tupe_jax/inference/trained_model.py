@@ -22,6 +22,7 @@ from tupe_jax.model.measurement import SHOWN_POSITIONS, bias_LxHxSxS
 from tupe_jax.model.params import ParamArrays, arrays_of, classification_heads_in, model_from
 from tupe_jax.model.positions import longest_input
 from tupe_jax.tokenizers.base import Tokenizer
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path, absolute
 
@@ -50,6 +51,7 @@ class TrainedModel:
     ) -> None:
         if tokenizer is not None:
             check_tokenizer(config, tokenizer)
+            tokenizer = _with_separators(config, tokenizer)
         self.path = str(path)
         self.config = config
         self.metadata = metadata
@@ -240,6 +242,13 @@ class TrainedModel:
 
 def _size(config: ModelConfig) -> str:
     return f"{config.num_layers} layer{'s' * (config.num_layers > 1)}, {config.hidden_size} wide"
+
+
+def _with_separators(config: ModelConfig, tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer with as many [SEP] between the texts of a pair as in pre-training."""
+    if config.next_sentence_head and isinstance(tokenizer, SentencePieceTokenizer):
+        return replace(tokenizer, pair_separators=1)
+    return tokenizer
 
 
 def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:

@@ -143,14 +143,10 @@ def of_head(tiles: Tiles, head: int, x_SxF: jax.Array) -> jax.Array:
 
 
 def logits_of(
-    settings: KernelSettings,
-    q: jax.Array,
-    k: jax.Array,
-    bias: jax.Array | None,
-    mask_1xS: jax.Array,
+    scale: float, q: jax.Array, k: jax.Array, bias: jax.Array | None, mask_1xS: jax.Array
 ) -> jax.Array:
     """The logits q k^T scale + bias, with padding masked, [queries, S] in float32."""
-    logits = dot(q, k, contract=(1, 1)) * settings.scale + mask_1xS
+    logits = dot(q, k, contract=(1, 1)) * scale + mask_1xS
     return logits if bias is None else logits + bias.astype(jnp.float32)
 
 

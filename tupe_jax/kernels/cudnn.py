@@ -1,4 +1,8 @@
-"""cuDNN's fused attention, through JAX: for GPUs, without dropout."""
+"""cuDNN's fused attention, through JAX: for GPUs, without dropout.
+
+Its own dropout is not usable: its seed is a compile-time constant, and its masks depend on how many
+times the program ran, so that the backward pass of a scan over layers would use others.
+"""
 
 from functools import partial
 

@@ -130,7 +130,7 @@ def _forward_kernel(
         for head in range(tiles.heads):
             k, v = (of_head(tiles, head, x_ref[sequence]) for x_ref in (k_ref, v_ref))
             bias = None if bias_ref is None else bias_ref[head, queries]
-            logits = logits_of(settings, q, k, bias, mask_ref[sequence])
+            logits = logits_of(settings.scale, q, k, bias, mask_ref[sequence])
             weights = jnp.exp(logits - logits.max(-1, keepdims=True))
             total = weights.sum(-1, keepdims=True)
             if settings.rate:
@@ -204,7 +204,7 @@ def _backward_kernel(
             k = of_head(tiles, head, k_ref[sequence])
             q, g = (of_head(tiles, head, x_ref[sequence, queries]) for x_ref in (q_ref, g_ref))
             bias = None if bias_ref is None else bias_ref[head, queries]
-            logits = logits_of(settings, q, k, bias, mask_ref[sequence])
+            logits = logits_of(settings.scale, q, k, bias, mask_ref[sequence])
             weights = jnp.exp(logits - logits.max(-1, keepdims=True))
             weights *= 1 / weights.sum(-1, keepdims=True)
             used, dweights = weights, dot(g, v, contract=(1, 1))

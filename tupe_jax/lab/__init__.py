@@ -19,7 +19,7 @@ Reports    comparison.py          several models in one table
 For notebooks: `from tupe_jax import lab`.
 """
 
-from tupe_jax.lab.analysis import Looks, look, text_rows
+from tupe_jax.lab.analysis import AttentionMetrics, attention_metrics, builtin_sequences
 from tupe_jax.lab.four_terms import TERMS, FourTerms, four_terms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, kind_of, kinds_of, reach
 from tupe_jax.lab.metrics import (
@@ -43,16 +43,21 @@ from tupe_jax.lab.position_attention import (
 )
 from tupe_jax.utils.plotting import position_matrices
 
+# Earlier names.
+Looks, look, text_rows = AttentionMetrics, attention_metrics, builtin_sequences
+
 __all__ = [
     "KINDS",
     "METRICS",
     "TERMS",
+    "AttentionMetrics",
     "FourTerms",
-    "Looks",
     "Metric",
     "PositionAttention",
     "attention_among_identical_words",
     "attention_by_bias",
+    "attention_metrics",
+    "builtin_sequences",
     "choose_words",
     "count_kinds",
     "direction",
@@ -62,13 +67,11 @@ __all__ = [
     "kind_of",
     "kinds_of",
     "locality",
-    "look",
     "mirror_symmetry",
     "monotonicity",
     "position_matrices",
     "reach",
     "symmetry",
     "term_matrices",
-    "text_rows",
     "translation_invariance",
 ]

@@ -1,7 +1,7 @@
 """All measurements of the laboratory for one trained model."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from tupe_jax.data.labelled.blimp_snli import MinimalPair
 from tupe_jax.inference.embeddings import sentence_vectors
 from tupe_jax.lab.four_terms import FourTerms, can_be_expanded, four_terms
 from tupe_jax.lab.head_kinds import HeadKind, kinds_of
+from tupe_jax.lab.length_extrapolation import LengthScore, masked_stream, scores_by_length
 from tupe_jax.lab.minimal_pairs import PairsResult, score_pairs
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.lab.nli_probes import NliProbes, nli_head, probe_nli
@@ -33,13 +34,15 @@ from tupe_jax.utils.errors import UserError
 
 SEED = 8
 """Seed of the built-in text that is used."""
-_ROWS = 32
+_SEQUENCES = 32
 _SENTENCES = 300
+_LENGTH_WORDS = 16
+"""Probing words for long inputs, whose cost grows with the square of the length."""
 
 
 @dataclass(frozen=True)
-class Looks:
-    """Position-only attention of one source, with its metrics and the kinds of its heads."""
+class AttentionMetrics:
+    """Position-only attention of one source, its metrics, and the kinds of its heads."""
 
     attention: PositionAttention
     of_mean: Mapping[str, float]
@@ -55,7 +58,7 @@ class Analysis:
     config: ModelConfig
     length: int
     """Positions in every matrix."""
-    looks: Mapping[Source, Looks]
+    position_only: Mapping[Source, AttentionMetrics]
     disagreement: NDArray[np.float64] | None
     """Between the two sources, [L, H]; None if there is only one."""
     four_terms: FourTerms | None
@@ -67,6 +70,18 @@ class Analysis:
     """Pairs left out because the model has too few positions."""
     probes: NliProbes | str
     """Or the reason why there are none."""
+    lengths: Sequence[LengthScore] = ()
+    """If lengths were requested."""
+
+
+@dataclass(frozen=True)
+class RequestedLengths:
+    """Input lengths to measure, in tokens with [CLS]."""
+
+    lengths: Sequence[int]
+    trained_length: int
+    texts: Sequence[str] | None
+    """Sentences to predict masked tokens of; None: built-in text."""
 
 
 def analyse(
@@ -79,6 +94,7 @@ def analyse(
     pairs: Sequence[MinimalPair],
     probe_pairs: Sequence[NliPair],
     head_lengths: Mapping[str, int],
+    requested: RequestedLengths | None = None,
 ) -> Analysis:
     """Measure `length` positions with `words` probing tokens, score minimal pairs, run probes.
 
@@ -89,13 +105,14 @@ def analyse(
     positions_only = Analysis(
         config=model.config,
         length=length,
-        looks={source: look(attention) for source, attention in attentions.items()},
+        position_only={source: attention_metrics(a) for source, a in attentions.items()},
         disagreement=disagreement_LxH(*attentions.values()) if len(attentions) == 2 else None,
         four_terms=None,
         order=None,
         pairs={},
         pairs_too_long=0,
         probes="the model has no tokenizer, so all measurements on text are left out",
+        lengths=() if requested is None else _lengths(model, vocabulary, ordinary_ids, requested),
     )
     if vocabulary is None:
         return positions_only
@@ -106,10 +123,10 @@ def analyse(
             f"none of {len(pairs)} minimal pairs fits into position.max_length="
             f"{model.config.position.max_length} tokens"
         )
-    expanded = can_be_expanded(model.config)
+    text_BxS = builtin_sequences(vocabulary, length + 1)
     return replace(
         positions_only,
-        four_terms=four_terms(model, text_rows(vocabulary, length + 1)) if expanded else None,
+        four_terms=four_terms(model, text_BxS) if can_be_expanded(model.config) else None,
         order=_order(model, vocabulary),
         pairs=score_pairs(model, vocabulary, fitting) if has_mlm_head else {},
         pairs_too_long=len(pairs) - len(fitting),
@@ -117,9 +134,9 @@ def analyse(
     )
 
 
-def look(attention: PositionAttention) -> Looks:
+def attention_metrics(attention: PositionAttention) -> AttentionMetrics:
     """Measure and classify every head."""
-    return Looks(
+    return AttentionMetrics(
         attention,
         attention.measures_of_mean(),
         attention.measures_LxH(),
@@ -151,16 +168,52 @@ def _probes(
         return str(error)
 
 
-def text_rows(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
+def _lengths(
+    model: MaskedLM,
+    vocabulary: Tokenizer | None,
+    ordinary_ids: NDArray[np.int32],
+    requested: RequestedLengths,
+) -> list[LengthScore]:
+    stream = None
+    if vocabulary is not None:
+        count = _SEQUENCES * max(requested.lengths)
+        tokens_N = (
+            builtin_stream(vocabulary, count)
+            if requested.texts is None
+            else _stream(vocabulary, requested.texts)
+        )
+        stream = masked_stream(tokens_N, vocabulary.special, model.config.vocab_size)
+    return scores_by_length(
+        model,
+        requested.lengths,
+        trained_length=requested.trained_length,
+        words=choose_words(ordinary_ids, _LENGTH_WORDS),
+        stream=stream,
+    )
+
+
+def builtin_sequences(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
     """Sequences of built-in text as in training: [CLS], then sentences, each followed by [SEP]."""
-    stream: list[int] = []
-    for document in documents(SEED, 0, _ROWS * length):
-        for sentence in document.sentences:
-            stream += [*vocabulary.encode(sentence.text), vocabulary.special.sep_id]
-        if len(stream) >= _ROWS * (length - 1):
-            break
-    text_BxS = np.array(stream[: _ROWS * (length - 1)], np.int32).reshape(_ROWS, length - 1)
+    tokens_N = builtin_stream(vocabulary, _SEQUENCES * (length - 1))
+    text_BxS = tokens_N.reshape(_SEQUENCES, length - 1)
     return np.pad(text_BxS, ((0, 0), (1, 0)), constant_values=vocabulary.special.cls_id)
+
+
+def builtin_stream(vocabulary: Tokenizer, count: int) -> NDArray[np.int32]:
+    """So many tokens of built-in sentences, each followed by [SEP]."""
+    sentences = (s.text for d in documents(SEED, 0, 2 * count) for s in d.sentences)
+    return _stream(vocabulary, sentences, count)
+
+
+def _stream(
+    vocabulary: Tokenizer, sentences: Iterable[str], count: int | None = None
+) -> NDArray[np.int32]:
+    stream: list[int] = []
+    for sentence in sentences:
+        stream += [*vocabulary.encode(sentence), vocabulary.special.sep_id]
+        if count is not None and len(stream) >= count:
+            break
+    return np.array(stream[:count], np.int32)
 
 
 def fits(config: ModelConfig, vocabulary: Tokenizer, *texts: str) -> bool:

@@ -5,18 +5,19 @@ import dataclasses
 import inspect
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tupe_jax.lab.analysis import Analysis, Looks
+from tupe_jax.lab.analysis import Analysis, AttentionMetrics
 from tupe_jax.lab.four_terms import TERMS, FourTerms
 from tupe_jax.lab.head_kinds import KINDS, count_kinds, reach
+from tupe_jax.lab.length_extrapolation import SHOWN_MEASURES, LengthScore
 from tupe_jax.lab.metrics import METRICS
 from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.order_sensitivity import OrderSensitivity
-from tupe_jax.lab.plots import probe_deltas, term_matrices
+from tupe_jax.lab.plots import loss_by_length, probe_deltas, term_matrices
 from tupe_jax.utils.files import atomic_file
 from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import position_matrices
@@ -33,6 +34,7 @@ def as_text(analysis: Analysis, about: str) -> str:
         *([_terms(analysis.four_terms)] if analysis.four_terms else []),
         *([_order(analysis.order)] if analysis.order else []),
         *([_pairs(analysis)] if analysis.pairs else []),
+        *([_lengths(analysis.lengths)] if analysis.lengths else []),
         _probes(analysis.probes),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections)
@@ -49,15 +51,15 @@ def _about(analysis: Analysis, about: str) -> Iterator[str]:
 
 
 def _positions(analysis: Analysis) -> Iterator[str]:
-    words = max(len(look.attention.words) for look in analysis.looks.values())
+    words = max(len(metrics.attention.words) for metrics in analysis.position_only.values())
     yield (
         f"Position-only attention, n = {analysis.length} positions without [CLS]: the mean over "
         f"all layers and heads"
     )
     yield f"(identical words: and over {words} words)"
-    yield "".join([" " * 26, *(f"{source:>18}" for source in analysis.looks)])
+    yield "".join([" " * 26, *(f"{source:>18}" for source in analysis.position_only)])
     for name in METRICS:
-        numbers = (f"{look.of_mean[name]:18.3f}" for look in analysis.looks.values())
+        numbers = (f"{metrics.of_mean[name]:18.3f}" for metrics in analysis.position_only.values())
         yield f"  {name.replace('_', ' '):24}" + "".join(numbers)
     if analysis.disagreement is not None:
         yield (
@@ -69,8 +71,8 @@ def _positions(analysis: Analysis) -> Iterator[str]:
 def _kinds(analysis: Analysis) -> Iterator[str]:
     yield "Heads by kind (the rule is in tupe_jax/lab/head_kinds.py)"
     yield "".join([" " * 18, *(f"{kind:>10}" for kind in KINDS)])
-    for source, look in analysis.looks.items():
-        counts = count_kinds(look.kinds)
+    for source, metrics in analysis.position_only.items():
+        counts = count_kinds(metrics.kinds)
         yield f"  {source:16}" + "".join(f"{counts[kind]:10}" for kind in KINDS)
 
 
@@ -121,6 +123,16 @@ def _probes(probes: NliProbes | str) -> Iterator[str]:
     yield "patient of an entailed hypothesis are exchanged; any label but entailment is right"
 
 
+def _lengths(scores: Sequence[LengthScore]) -> Iterator[str]:
+    yield "Longer inputs, in tokens with [CLS]; the same masked tokens at every length"
+    names = "".join(f"{name.replace('_', ' '):>17}" for name in SHOWN_MEASURES)
+    yield f"  length  tables         nats{names}"
+    for score in scores:
+        loss = "      -" if score.loss is None else f"{score.loss:7.3f}"
+        measures = "".join(f"{score.measures[name]:17.3f}" for name in SHOWN_MEASURES)
+        yield f"  {score.length:6}  {score.rule.replace('_', ' '):12}{loss}{measures}"
+
+
 def as_json(analysis: Analysis) -> dict[str, Any]:
     """All numbers except the matrices."""
     return {
@@ -129,12 +141,12 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "metrics": {name: inspect.cleandoc(metric.about) for name, metric in METRICS.items()},
         "position_only": {
             source: {
-                "words": list(look.attention.words),
-                "of_mean": dict(look.of_mean),
-                "kinds": count_kinds(look.kinds),
-                "heads": list(_heads(look)),
+                "words": list(metrics.attention.words),
+                "of_mean": dict(metrics.of_mean),
+                "kinds": count_kinds(metrics.kinds),
+                "heads": list(_heads(metrics)),
             }
-            for source, look in analysis.looks.items()
+            for source, metrics in analysis.position_only.items()
         },
         "disagreement": _list(analysis.disagreement),
         "four_terms": analysis.four_terms
@@ -154,6 +166,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "probes": analysis.probes
         if isinstance(analysis.probes, str)
         else dataclasses.asdict(analysis.probes),
+        "lengths": [dataclasses.asdict(score) for score in analysis.lengths],
     }
 
 
@@ -161,24 +174,26 @@ def _list(array: Any) -> Any:
     return None if array is None else np.asarray(array, np.float64).tolist()
 
 
-def _heads(look: Looks) -> Iterator[dict[str, Any]]:
+def _heads(metrics: AttentionMetrics) -> Iterator[dict[str, Any]]:
     """One row for each head; layer None stands for a bias that all layers share."""
-    shared = len(look.kinds) == 1 and look.attention.source == "bias"
-    for layer, kinds in enumerate(look.kinds):
+    shared = len(metrics.kinds) == 1 and metrics.attention.source == "bias"
+    for layer, kinds in enumerate(metrics.kinds):
         for head, kind in enumerate(kinds):
             yield {
                 "layer": None if shared else layer + 1,
                 "head": head + 1,
                 "kind": kind,
-                "reach": reach(look.attention.weights_LxHxNxN[layer, head]),
-                **{name: float(values[layer, head]) for name, values in look.by_head.items()},
+                "reach": reach(metrics.attention.weights_LxHxNxN[layer, head]),
+                **{name: float(values[layer, head]) for name, values in metrics.by_head.items()},
             }
 
 
 def as_csv(analysis: Analysis) -> str:
     """One row for each source, layer and head."""
     rows = [
-        {"source": source, **row} for source, look in analysis.looks.items() for row in _heads(look)
+        {"source": source, **row}
+        for source, metrics in analysis.position_only.items()
+        for row in _heads(metrics)
     ]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -205,9 +220,9 @@ def _draw(analysis: Analysis, folder: Path) -> Iterator[Path]:
         "bias": "softmax of the position bias",
         "identical words": "attention among identical words",
     }
-    for source, look in analysis.looks.items():
+    for source, metrics in analysis.position_only.items():
         path = folder / f"positions_{source.replace(' ', '_')}.png"
-        weights = look.attention.weights_LxHxNxN
+        weights = metrics.attention.weights_LxHxNxN
         shared = source == "bias" and len(weights) == 1
         position_matrices(
             weights[0] if shared else weights, path, title=titles[source], first_position=1
@@ -220,4 +235,8 @@ def _draw(analysis: Analysis, folder: Path) -> Iterator[Path]:
     if isinstance(analysis.probes, NliProbes):
         path = folder / "probes.png"
         probe_deltas(analysis.probes, path)
+        yield path
+    if any(score.loss is not None for score in analysis.lengths):
+        path = folder / "lengths.png"
+        loss_by_length(analysis.lengths, path)
         yield path

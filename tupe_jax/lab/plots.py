@@ -1,15 +1,17 @@
 """Plots of the laboratory; `tupe_jax.utils.plotting` has their style."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.lab.four_terms import TERMS, FourTerms
+from tupe_jax.lab.length_extrapolation import LengthScore
 from tupe_jax.lab.nli_probes import NliProbes
 from tupe_jax.lab.probes import ROLES
 from tupe_jax.utils.paths import Path
-from tupe_jax.utils.plotting import BLUE, GREY, mark_positions, new_figure, save_figure
+from tupe_jax.utils.plotting import BLUE, GREY, ORANGE, mark_positions, new_figure, save_figure
 
 
 def term_matrices(terms: FourTerms, path: Path) -> None:
@@ -71,4 +73,27 @@ def probe_deltas(probes: NliProbes, path: Path) -> None:
     grid[0][0].set_ylabel("change of accuracy, percentage points")
     figure.suptitle(f"{probes.head} after changes of word order", fontsize=12)
     figure.supxlabel("probe, and accuracy before the change", fontsize=10)
+    save_figure(figure, path)
+
+
+def loss_by_length(scores: Sequence[LengthScore], path: Path) -> None:
+    """Loss by input length, a line for each rule; all lines begin at the trained lengths."""
+    figure = new_figure(6, 3.6)
+    axes = figure.add_subplot()
+    rules = dict.fromkeys(score.rule for score in scores)
+    shared = [s for s in scores if [other.length for other in scores].count(s.length) == 1]
+    for rule, colour in zip(rules, (BLUE, ORANGE, GREY), strict=False):
+        of_rule = {s.length: s.loss for s in (*shared, *scores) if s in shared or s.rule == rule}
+        if len(of_rule) > 1 or len(rules) == 1:
+            line = sorted(of_rule.items())
+            axes.plot(*zip(*line, strict=True), "o-", color=colour, label=rule.replace("_", " "))
+    axes.set_xscale("log", base=2)
+    lengths = sorted({score.length for score in scores})
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.set_xlabel("tokens with [CLS]")
+    axes.set_ylabel("nats per masked token")
+    axes.grid(axis="y", color="#e5e5e5", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(title="tables of positions", frameon=False)
     save_figure(figure, path)

@@ -1,6 +1,6 @@
 """Self-attention for every positional encoding: masks and biases become one bias, then softmax."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,13 +13,20 @@ from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
+from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
-from tupe_jax.model.attention_backend import attention_choice, platform_here
+from tupe_jax.model.attention_backend import PallasKernel, attention_choice, platform_here
 from tupe_jax.model.layers import Axis, Linear, Weight, make_norm, zeros
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
+
+_KERNELS: Mapping[PallasKernel, Callable[..., jax.Array]] = {
+    "single_block": single_block_attention,
+    "multi_block": multi_block_attention,
+    "gpu": gpu_attention,
+}
 
 
 @jax.tree_util.register_dataclass
@@ -69,11 +76,9 @@ class SelfAttention(nnx.Module):
         seed = None if key is None or rate == 0 else jax.random.bits(key)
         length = x_BxSxD.shape[1]
         choice = attention_choice(self.config, platform_here(), length, shared.window)
-        if choice.implementation == "pallas":
-            kernel = multi_block_attention if choice.multi_block else single_block_attention
-            out_BxSxHxd = self._fused(
-                partial(kernel, scale=scale, rate=rate), x_BxSxD, shared, seed
-            )
+        if choice.kernel is not None:
+            attend = partial(_KERNELS[choice.kernel], scale=scale, rate=rate)
+            out_BxSxHxd = self._fused(attend, x_BxSxD, shared, seed)
         elif choice.implementation == "cudnn" and seed is None:
             out_BxSxHxd = self._fused(partial(cudnn_attention, scale=scale), x_BxSxD, shared, seed)
         else:

@@ -17,8 +17,14 @@ from tupe_jax.utils.errors import UserError
 
 Implementation = Literal["xla", "pallas", "cudnn"]
 
-_BEST: dict[str, Implementation] = {"tpu": "pallas", "gpu": "cudnn"}
-_HEAD_SIZES = (32, 64, 128)
+PallasKernel = Literal["single_block", "multi_block", "gpu"]
+"""A module of `tupe_jax.kernels`."""
+
+_FUSED = ("tpu", "gpu")
+"""Platforms with kernels of ours."""
+_TPU_HEAD_SIZES = (32, 64, 128)
+_LARGEST_GPU_HEAD = 128
+"""A tile of larger heads does not fit a GPU's shared memory."""
 
 
 def platform_here() -> str:
@@ -38,8 +44,13 @@ class Choice:
 
     implementation: Implementation
     reason: str
-    multi_block: bool = False
-    """The Pallas kernel for long sequences, which takes the bias in factors."""
+    kernel: PallasKernel | None = None
+    """Of `pallas`."""
+
+    @property
+    def takes_factors(self) -> bool:
+        """Whether the kernel makes the bias from its factors, as it must for long sequences."""
+        return self.kernel == "multi_block"
 
     def __str__(self) -> str:
         return f"attention: {self.implementation} ({self.reason})"
@@ -54,9 +65,9 @@ def attention_choice(config: ModelConfig, platform: str, length: int, window: in
     requested = config.attention_implementation
     if requested == "xla":
         return Choice("xla", "requested")
-    wanted = _BEST.get(platform, "xla") if requested == "auto" else requested
-    if wanted == "xla":
+    if requested == "auto" and platform not in _FUSED:
         return Choice("xla", f"no fused kernel for {platform}")
+    wanted: Implementation = "pallas" if requested == "auto" else requested
     obstacle = _obstacle(config, wanted, platform, length, window)
     if obstacle is not None and requested != "auto":
         raise UserError(
@@ -67,9 +78,11 @@ def attention_choice(config: ModelConfig, platform: str, length: int, window: in
         return Choice("xla", f"not {wanted}: {obstacle}")
     reason = "requested" if requested != "auto" else f"the fused kernel for {platform}"
     if wanted == "pallas":
-        multi_block = not _fits_one_block(config, length)
-        reason += f"; {'many blocks' if multi_block else 'one block'} of keys"
-        return Choice("pallas", reason, multi_block)
+        if platform == "gpu":
+            return Choice("pallas", reason, "gpu")
+        if _fits_one_block(config, length):
+            return Choice("pallas", f"{reason}; one block of keys", "single_block")
+        return Choice("pallas", f"{reason}; many blocks of keys", "multi_block")
     if config.attention_dropout:
         reason += f"; xla in training, for model.attention_dropout={config.attention_dropout}"
     return Choice("cudnn", reason)
@@ -95,11 +108,23 @@ def _obstacle(
         has_bias = any(encoding.has_bias for encoding in chosen.values())
         return _obstacle_to_cudnn(config, platform, length, has_bias)
     if platform == "gpu":
-        return "the kernel is for TPUs"
+        return _obstacle_on_gpus(config)
     if dense_biases and not _fits_one_block(config, length):
         return f"{dense_biases[0]} has a bias without factors, for {length} tokens too large"
-    if config.attention_implementation == "auto" and config.head_size not in _HEAD_SIZES:
+    if config.attention_implementation == "auto" and config.head_size not in _TPU_HEAD_SIZES:
         return f"heads of {config.head_size} features do not fill the kernel's tiles"
+    return None
+
+
+def _obstacle_on_gpus(config: ModelConfig) -> str | None:
+    if config.dtype != "bfloat16":
+        # Tensor cores do not multiply float32, and a tile of it overflows the registers.
+        return f"the kernel for GPUs is for model.dtype='bfloat16', not {config.dtype!r}"
+    if config.head_size > _LARGEST_GPU_HEAD:
+        return (
+            f"the kernel for GPUs requires heads of at most {_LARGEST_GPU_HEAD} features, "
+            f"not {config.head_size}"
+        )
     return None
 
 

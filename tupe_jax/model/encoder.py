@@ -133,9 +133,15 @@ class Encoder(nnx.Module):
             make_norm(config, Axis("embed", size), rngs=rngs) if config.pre_layer_norm else None
         )
 
-    def __call__(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
-        """The last hidden states, [B, S, D]."""
-        return self._forward(tokens_BxS, key, keep_all=False)[0]
+    def __call__(
+        self,
+        tokens_BxS: jax.Array,
+        *,
+        segments_BxS: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """The last hidden states, [B, S, D]. Without `segments_BxS`, each [SEP] ends a segment."""
+        return self._forward(tokens_BxS, key, keep_all=False, segments_BxS=segments_BxS)[0]
 
     def hidden_states(self, tokens_BxS: jax.Array) -> list[jax.Array]:
         """The input of the first layer and the output of every layer, the last one normalized."""
@@ -157,21 +163,25 @@ class Encoder(nnx.Module):
         weights_LxBxHxSxS: jax.Array = scan_layers(self.config.windows, weights, None, layers)[1]
         return weights_LxBxHxSxS
 
-    def shared_inputs(self, tokens_BxS: jax.Array) -> dict[int, AttentionInputs]:
+    def shared_inputs(
+        self, tokens_BxS: jax.Array, segments_BxS: jax.Array | None = None
+    ) -> dict[int, AttentionInputs]:
         """The inputs of attention besides the hidden states, for each window in use.
 
         They are computed once and used by all layers with the same window.
         """
         config, positions, length = self.config, self.positions, tokens_BxS.shape[1]
         in_factors = {
-            window: attention_choice(config, platform_here(), length, window).multi_block
+            window: attention_choice(config, platform_here(), length, window).takes_factors
             for window in dict.fromkeys(config.windows)
         }
         biases = {
             factored: (positions.factored_bias if factored else positions.bias_HxSxS)(length)
             for factored in dict.fromkeys(in_factors.values())
         }
-        segment_BxS = self._segment_BxS(tokens_BxS) if config.segment_attention else None
+        segment_BxS = (
+            self._segment_BxS(tokens_BxS, segments_BxS) if config.segment_attention else None
+        )
         return {
             window: AttentionInputs(
                 is_token_BxS=tokens_BxS != config.pad_id,
@@ -183,9 +193,15 @@ class Encoder(nnx.Module):
             for window, factored in in_factors.items()
         }
 
-    def embed(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+    def embed(
+        self,
+        tokens_BxS: jax.Array,
+        *,
+        segments_BxS: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
         """Token embedding (and added positions), normalized; zero at padding."""
-        x = self.tokens_and_segments(tokens_BxS)
+        x = self.tokens_and_segments(tokens_BxS, segments_BxS)
         added_SxD = self.positions.input_SxD(tokens_BxS.shape[1])
         if added_SxD is not None:
             x = x + added_SxD
@@ -197,16 +213,19 @@ class Encoder(nnx.Module):
         x = jnp.where((tokens_BxS != self.config.pad_id)[..., None], x, 0)
         return x.astype(self.config.dtype)
 
-    def tokens_and_segments(self, tokens_BxS: jax.Array) -> jax.Array:
+    def tokens_and_segments(
+        self, tokens_BxS: jax.Array, segments_BxS: jax.Array | None = None
+    ) -> jax.Array:
         """The input without positions, [B, S, D]."""
         x = self._look_up(tokens_BxS)
         if self.segment_embedding is None:
             return x
-        kind_BxS = jnp.minimum(self._segment_BxS(tokens_BxS), self.config.segments - 1)
+        found_BxS = self._segment_BxS(tokens_BxS, segments_BxS)
+        kind_BxS = jnp.minimum(found_BxS, self.config.segments - 1)
         return x + self.segment_embedding[...][kind_BxS]
 
-    def _segment_BxS(self, tokens_BxS: jax.Array) -> jax.Array:
-        return segment_BxS(tokens_BxS, self.config.sep_id)
+    def _segment_BxS(self, tokens_BxS: jax.Array, given_BxS: jax.Array | None) -> jax.Array:
+        return segment_BxS(tokens_BxS, self.config.sep_id) if given_BxS is None else given_BxS
 
     def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
         """The embedding of each token, [B, S, D]; NaN for a token id outside the table.
@@ -234,7 +253,12 @@ class Encoder(nnx.Module):
         return graph, stacked
 
     def _forward(
-        self, tokens_BxS: jax.Array, key: jax.Array | None, *, keep_all: bool
+        self,
+        tokens_BxS: jax.Array,
+        key: jax.Array | None,
+        *,
+        keep_all: bool,
+        segments_BxS: jax.Array | None = None,
     ) -> tuple[jax.Array, Any]:
         """The last hidden states and, with `keep_all`, the inputs of all layers."""
         check_ids(
@@ -242,7 +266,7 @@ class Encoder(nnx.Module):
         )
         self.positions.check_length(tokens_BxS.shape[1])
         embedding_key, layers_key = split_key(key, 2)
-        shared = self.shared_inputs(tokens_BxS)
+        shared = self.shared_inputs(tokens_BxS, segments_BxS)
         graph, stacked = self._layer_weights()
 
         def step(x: jax.Array, layer: Any, window: int) -> tuple[jax.Array, Any]:
@@ -262,7 +286,7 @@ class Encoder(nnx.Module):
         x, inputs = scan_layers(
             windows,
             step,
-            self.embed(tokens_BxS, key=embedding_key),
+            self.embed(tokens_BxS, segments_BxS=segments_BxS, key=embedding_key),
             (jnp.arange(self.config.num_layers), stacked),
             unroll=unroll,
         )

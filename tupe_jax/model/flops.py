@@ -34,7 +34,8 @@ def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, ro
     shared = _position_flops(config, length).per_pass / (rows * length)
     layers = sum(_layer(config, length, window) for window in config.windows)
     detection = 2 * D * (D + 1) if config.replaced_token_head else 0
-    return projection + layers + scored_share * head + detection + shared
+    next_sentence = 2 * D * (D + 2) / length if config.next_sentence_head else 0  # once a sequence
+    return projection + layers + scored_share * head + detection + next_sentence + shared
 
 
 def training_flops_per_token(

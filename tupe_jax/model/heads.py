@@ -86,6 +86,17 @@ class Pooler(nnx.Module):
         return jnp.tanh(self.dense(cls_BxD))
 
 
+class NextSentenceHead(nnx.Module):
+    """BERT's head on the pooler: the logits of "follows the first text" and "random", [B, 2]."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        inputs = [Axis("embed", config.hidden_size)]
+        self.output = Linear(inputs, [Axis(None, 2)], dtype="float32", rngs=rngs)
+
+    def __call__(self, pooled_BxD: jax.Array) -> jax.Array:
+        return self.output(pooled_BxD.astype(jnp.float32))
+
+
 class ClassificationHead(nnx.Module):
     """Pooler, dropout, output layer; one output makes it a regression.
 
@@ -134,6 +145,9 @@ class MaskedLM(nnx.Module):
             ReplacedTokenHead(config, rngs=rngs) if config.replaced_token_head else None
         )
         self.pooler = Pooler(config, rngs=rngs) if config.pooler else None
+        self.next_sentence_head = (
+            NextSentenceHead(config, rngs=rngs) if config.next_sentence_head else None
+        )
         self.classification_heads = nnx.Dict(
             {
                 name: ClassificationHead(config, outputs, rngs=rngs)
@@ -149,9 +163,35 @@ class MaskedLM(nnx.Module):
         key: jax.Array | None = None,
     ) -> jax.Array:
         """Token logits, float32: [B, S, V], or [B, M, V] at the chosen positions only."""
-        if self.masked_word_head is None:
-            raise UserError("the model has no masked-LM head: model.masked_word_head=False")
+        self._require_masked_word_head()
         hidden = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
+        return self._token_logits(hidden, tokens_BxS, positions_BxM)
+
+    def token_and_next_sentence_logits(
+        self,
+        tokens_BxS: jax.Array,
+        segments_BxS: jax.Array,
+        *,
+        positions_BxM: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Token logits as of a call, and of pairs of texts the logits [B, 2] of `NextSentenceHead`.
+
+        `segments_BxS` is 1 for the second text. A mask may hide the [SEP] from which it would be
+        found otherwise.
+        """
+        self._require_masked_word_head()
+        if self.next_sentence_head is None or self.pooler is None:
+            raise UserError("the model does not read pairs: model.next_sentence_head=False")
+        hidden = self.encode(tokens_BxS, segments_BxS=segments_BxS, key=key)
+        hidden = constrain(hidden, "batch", None, None)
+        pooled_BxD = self.pooler(self.cls_BxD(hidden, tokens_BxS))
+        token_logits = self._token_logits(hidden, tokens_BxS, positions_BxM)
+        return token_logits, self.next_sentence_head(pooled_BxD)
+
+    def _token_logits(
+        self, hidden: jax.Array, tokens_BxS: jax.Array, positions_BxM: jax.Array | None
+    ) -> jax.Array:
         if positions_BxM is not None:
             check_ids(positions_BxM, "position", "the sequence: its length", tokens_BxS.shape[1])
             # A negative position would count from the end; outside the sequence it gives NaN.
@@ -161,8 +201,14 @@ class MaskedLM(nnx.Module):
                 hidden, index_BxM[..., None], axis=1, mode="fill", fill_value=jnp.nan
             )
             hidden = constrain(hidden, "batch", None, None)
-        logits = self.masked_word_head(hidden, self.encoder.word_embedding[...])
+        head = self._require_masked_word_head()
+        logits = head(hidden, self.encoder.word_embedding[...])
         return constrain(logits, "batch", None, "vocab")
+
+    def _require_masked_word_head(self) -> MaskedLMHead:
+        if self.masked_word_head is None:
+            raise UserError("the model has no masked-LM head: model.masked_word_head=False")
+        return self.masked_word_head
 
     def replaced_BxS(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """The logit that each token is a replacement, float32."""
@@ -171,9 +217,15 @@ class MaskedLM(nnx.Module):
         hidden_BxSxD = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
         return self.replaced_token_head(hidden_BxSxD)
 
-    def encode(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+    def encode(
+        self,
+        tokens_BxS: jax.Array,
+        *,
+        segments_BxS: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
         """The last hidden states, [B, S, D]."""
-        return self.encoder(tokens_BxS, key=key)
+        return self.encoder(tokens_BxS, segments_BxS=segments_BxS, key=key)
 
     def hidden_states(self, tokens_BxS: jax.Array) -> list[jax.Array]:
         """The input of the first layer and the output of every layer, [B, S, D] each."""

@@ -10,11 +10,13 @@ from tupe_jax.config.validation import one_of
 from tupe_jax.model.params import Array, Path, path_names
 from tupe_jax.objectives.base import Exported, Objective
 from tupe_jax.objectives.masked_lm import MaskedLMObjective
+from tupe_jax.objectives.next_sentence import NextSentenceObjective
 from tupe_jax.objectives.replaced_token import ReplacedTokenObjective
 from tupe_jax.utils.errors import UserError
 
 OBJECTIVES: dict[str, Callable[[Config, Sequence[bool] | None], Objective]] = {
     "masked_lm": MaskedLMObjective,
+    "masked_lm_nsp": NextSentenceObjective,
     "replaced_token": ReplacedTokenObjective,
 }
 

@@ -25,6 +25,7 @@ STOPPED_EXIT_CODE = 75
 """The run stopped on request; the same command resumes it (sysexits' EX_TEMPFAIL)."""
 # Ctrl-C reaches a whole process group, and a launcher in it forwards SIGTERM: one request.
 SAME_REQUEST_SECONDS = 3.0
+_CHECK_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +43,15 @@ class StopSignal:
 
     The main thread may hang. So a thread is woken by every signal. It ends all processes if
     `requested` was not read within `grace_seconds` (None: no limit) of the first signal, or at once
-    after a second one.
+    after a second one. A save in progress may take longer: the grace begins when it ends.
     """
 
     def __init__(self, grace_seconds: float | None = None) -> None:
         self.has_state = False
         self.abandon: Callable[[str, int], NoReturn] = SINGLE_PROCESS.abandon
         """Ends all processes of the run."""
+        self.is_saving: Callable[[], bool] = lambda: False
+        """Whether the main thread saves a checkpoint, which has its own time limit."""
         self._grace_seconds = grace_seconds
         self._requested = False
         self._seen = threading.Event()
@@ -94,15 +97,19 @@ class StopSignal:
         """Runs in its own thread."""
         with received:
             first = self._next_signal(received)
-            began = time.monotonic()
-            received.settimeout(self._grace_seconds)
+            began = grace_began = time.monotonic()
+            received.settimeout(None if self._grace_seconds is None else _CHECK_SECONDS)
             while first is not None:
                 try:
                     number = self._next_signal(received)
                 except TimeoutError:
-                    if not self._seen.is_set():
+                    now = time.monotonic()
+                    if self._seen.is_set():
+                        received.settimeout(None)
+                    elif self.is_saving():
+                        grace_began = now
+                    elif self._grace_seconds and now - grace_began > self._grace_seconds:
                         self._end(f"did not react to a stop request for {self._grace_seconds:g} s")
-                    received.settimeout(None)
                     continue
                 if number is None:
                     return

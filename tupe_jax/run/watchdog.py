@@ -34,6 +34,7 @@ Activity = Literal[
     "reading data",
     "evaluating",
     "saving",
+    "summarizing",
 ]
 CHECK_SECONDS = 1.0
 STEPS = 20
@@ -75,6 +76,11 @@ class Watchdog:
         trace: TracebackType | None,
     ) -> None:
         self._closed.set()
+
+    @property
+    def activity(self) -> Activity:
+        """What the main thread does."""
+        return self._activity
 
     # ------------------------------------------------------------------ called by the training loop
 
@@ -144,7 +150,7 @@ class Watchdog:
                 return math.inf
             case "compiling":
                 minutes = settings.compile_minutes
-            case "restoring" | "saving":
+            case "restoring" | "saving" | "summarizing":
                 minutes = settings.checkpoint_minutes
             case _:
                 minutes = settings.stalled_minutes

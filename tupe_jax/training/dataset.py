@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,11 +121,12 @@ def _prepared(
     index = read_index(folder)
     _check_index(config, folder, index)
 
-    def some_rows(split: str, count: int) -> NDArray[np.int32]:
-        rows = TokenShards(folder, index.splits[split].shards, index.length, index.dtype)
+    def some_rows(split: str, count: int) -> HostFeatures:
+        rows = TokenShards(folder, index.splits[split].shards, index.record)
         return rows.read(rows.spread(count).tolist())
 
-    validation_NxS = some_rows("validation", config.eval.rows)
+    validation = some_rows("validation", config.eval.rows)
+    _require_rows(len(validation["tokens"]), config)
     return Dataset(
         tokenizer=tokenizer,
         train=PreparedReader(
@@ -136,8 +137,8 @@ def _prepared(
             seed=config.seed,
             host_shard=shard,
         ),
-        validation={"tokens": _require_rows(validation_NxS, config)},
-        sample_NxS=some_rows("train", SAMPLE_ROWS),
+        validation=validation,
+        sample_NxS=some_rows("train", SAMPLE_ROWS)["tokens"],
         sequences_per_epoch=index.splits["train"].rows,
     )
 
@@ -175,19 +176,19 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
         epochs_of_task,
         take_by_size,
     )
+    from tupe_jax.data.pretraining.token_shards import stack_examples
     from tupe_jax.data.tf_utils import elements
 
     components = parse_task(config.data.task, config.seed)
     cleaning = parse_cleaning(config.data.cleaning)
     task, *sources = (
-        make_task_or_mixture(some, tokenizer, cleaning, config.data.packing)
+        make_task_or_mixture(some, tokenizer, cleaning, config.data.packing, config.seed)
         for some in (components, *([component] for component in components))
     )
 
-    def some_rows(task: Any, split: str) -> Iterator[NDArray[np.int32]]:
+    def some_rows(task: Any, split: str) -> Iterator[HostFeatures]:
         # Shuffled, but not by the run's seed: runs of different seeds are compared.
-        rows = elements(epochs_of_task(task, split, config.data.length)(0))
-        return (row["tokens"] for row in rows)
+        return elements(epochs_of_task(task, split, config.data.length)(0))
 
     # One pass of each source: a mixture repeats its sources without end.
     validation = take_by_size(
@@ -195,7 +196,8 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
         [component.source.text_bytes for component in components],
         config.eval.rows,
     )
-    sample = list(islice(some_rows(task, "train"), SAMPLE_ROWS))
+    _require_rows(len(validation), config)
+    sample = [row["tokens"] for row in islice(some_rows(task, "train"), SAMPLE_ROWS)]
 
     return Dataset(
         tokenizer=tokenizer,
@@ -208,23 +210,21 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
             seed=config.seed,
             host_shard=shard,
         ),
-        validation={"tokens": _require_rows(_as_array(validation, config), config)},
-        sample_NxS=_as_array(sample, config),
+        validation=stack_examples(validation),
+        sample_NxS=np.array(sample, np.int32).reshape(-1, config.data.length),
         sequences_per_epoch=None,
     )
 
 
-def _as_array(rows: Sequence[NDArray[np.int32]], config: Config) -> NDArray[np.int32]:
-    return np.array(rows, np.int32).reshape(-1, config.data.length)
-
-
-def _require_rows(validation_NxS: NDArray[np.int32], config: Config) -> NDArray[np.int32]:
-    if not len(validation_NxS):
+def _require_rows(count: int, config: Config) -> None:
+    if not count:
+        too_few = (
+            "fewer than two documents were" if config.data.packing == "pairs" else "no document was"
+        )
         raise UserError(
-            f"data.task={config.data.task}: no document was held out for validation (1 in 200 is); "
+            f"data.task={config.data.task}: {too_few} held out for validation (1 in 200 is); "
             "use more documents"
         )
-    return validation_NxS
 
 
 # ----------------------------------------------------------------------- data that the config names

@@ -50,7 +50,17 @@ class Validation:
             return terms, objective.weights(inputs)
 
         self._prepare: Callable[..., Any] = jax.jit(prepare)
-        self._sums_of: Callable[..., Sums] = jax.jit(sums_of)
+        compiled_at_first_call = jax.jit(sums_of)
+        self._lower = compiled_at_first_call.lower
+        self._sums_of: Callable[..., Sums] = compiled_at_first_call
+        self.is_compiled = False
+
+    def compile(self, params: Params) -> None:
+        """Compile for weights such as these. Otherwise the first call compiles."""
+        batch = global_batch(batch_sharding(self._mesh), self._batches[0], self._objective)
+        with jax.set_mesh(self._mesh):
+            self._sums_of = self._lower(params, batch, jnp.int32(0)).compile()
+        self.is_compiled = True
 
     def __call__(
         self, params: Params, stop_requested: Callable[[], bool]

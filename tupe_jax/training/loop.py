@@ -9,7 +9,8 @@ reader, and truncates the metrics file to that step.
 import dataclasses
 import logging
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import jax
@@ -74,15 +75,29 @@ class DivergedError(UserError):
 
 
 def pretrain(
-    config: Config, workdir: Path, stop: Stop, processes: ProcessGroup = SINGLE_PROCESS
+    config: Config,
+    workdir: Path,
+    stop: Stop,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    watchdog: Watchdog | None = None,
 ) -> Run:
-    """Train from the newest checkpoint in the work directory, or from the start, to the end."""
+    """Train from the newest checkpoint in the work directory, or from the start, to the end.
+
+    A caller that does more than this under a watchdog passes its own.
+    """
     with ExitStack() as closing:  # on any exit, a checkpoint in progress is completed
-        return _pretrain(config, workdir, stop, processes, closing)
+        if watchdog is None:
+            watchdog = closing.enter_context(Watchdog(config.watchdog, processes))
+        return _pretrain(config, workdir, stop, processes, watchdog, closing)
 
 
 def _pretrain(
-    config: Config, workdir: Path, stop: Stop, processes: ProcessGroup, closing: ExitStack
+    config: Config,
+    workdir: Path,
+    stop: Stop,
+    processes: ProcessGroup,
+    watchdog: Watchdog,
+    closing: ExitStack,
 ) -> Run:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
@@ -90,7 +105,6 @@ def _pretrain(
     plan = plan_state(config, mesh)
     platform = mesh.devices.flat[0].platform
     logger.info("%s", attention_choice(config.model, platform, config.data.length))
-    watchdog = closing.enter_context(Watchdog(config.watchdog, processes))
     checkpoint_seconds = 60 * config.watchdog.checkpoint_minutes
     checkpoints = Checkpoints(
         workdir / CHECKPOINTS, config.checkpoint, processes, checkpoint_seconds
@@ -119,7 +133,7 @@ def _pretrain(
 
     # ------------------------------------------------------------------ resume or begin
     with watchdog.during("restoring"):
-        restored = checkpoints.restore(plan.abstract_sharded)
+        restored = checkpoints.restore(plan.abstract_sharded, watchdog.progress)
     writer = MetricWriter(workdir, wandb_project=config.train.wandb_project)
     closing.callback(writer.close)
     if restored is None:
@@ -145,12 +159,18 @@ def _pretrain(
         device_kind=jax.devices()[0].device_kind,
         devices=jax.device_count(),
     )
+
+    @contextmanager
+    def compiling(what: str) -> Iterator[None]:
+        """Wait for all: Gloo, between CPUs, waits only half a minute for a process that is late."""
+        with speed.pause("compile"), watchdog.during("compiling"):
+            yield
+            processes.gather(f"compiled: {what}", None, 60 * config.watchdog.compile_minutes)
+
     if step < config.train.steps:
         progress.status("compiling")
-        with speed.pause("compile"), watchdog.during("compiling"):
+        with compiling("the train step"):
             train_step = lower_train_step(config, plan, mesh, objective, schedule).compile()
-            # Gloo, between CPUs, waits at most half a minute for a process that compiles longer.
-            processes.gather("the compiled step", None, 60 * config.watchdog.compile_minutes)
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
@@ -199,8 +219,12 @@ def _pretrain(
         """Validate; if a stop is requested meanwhile, the resumed run does it."""
         nonlocal evaluated, valid_loss
         read_metrics(up_to=step)
+        params = _averaged_or_current(state)
+        if not validation.is_compiled:
+            with compiling("the evaluation"):
+                validation.compile(params)
+                position_bias_sizes.compile(params)
         with speed.pause("evaluation"), watchdog.during("evaluating"):
-            params = _averaged_or_current(state)
             valid = validation(params, interrupted)
             bias_sizes = position_bias_sizes(params)
         if valid is not None:

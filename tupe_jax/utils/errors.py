@@ -1,5 +1,6 @@
 """The exceptions that a user can fix, and their exit codes."""
 
+import errno
 from typing import ClassVar
 
 USER_ERROR_EXIT_CODE = 2
@@ -25,6 +26,12 @@ class RetryError(UserError):
     """
 
     exit_code = RETRY_EXIT_CODE
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a write failed for lack of space, or beyond a quota or a limit."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and error.errno in full
 
 
 def reason(error: OSError) -> str:

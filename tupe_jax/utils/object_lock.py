@@ -2,8 +2,8 @@
 
 Writes have a generation precondition, so of several processes that write the object at the same
 time one succeeds. A lock that is not renewed for `STALE_SECONDS`, by the clock of the storage, is
-taken over. The lock of a dead process on this machine is taken over at once. A holder that was
-suspended so long that another has taken over notices it at its next renewal, and ends.
+taken over. The lock of a dead process on this machine is taken over at once. A holder that cannot
+renew its lock ends before that: no two processes work under one lock.
 """
 
 import json
@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from typing import NoReturn
 
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
 from tupe_jax.utils.object_storage import filesystem, split, storage_errors
@@ -26,6 +27,7 @@ from tupe_jax.utils.paths import Path
 RENEW_SECONDS = 10.0
 STALE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
+_FENCE_CHECKS = 50
 _NO_OBJECT = "0"
 
 logger = logging.getLogger(__name__)
@@ -68,13 +70,14 @@ class Held:
 def object_lock(path: Path, refusal: UserError | None) -> Iterator[None]:
     """Hold the lock. If another process holds it, raise the refusal, or wait if there is none.
 
-    Whether the holder runs on another machine shows within `STALE_SECONDS`. If the lock is lost,
-    this process ends with the code for "retry": another one works in its place.
+    Whether the holder runs on another machine shows within `STALE_SECONDS`. If the lock is lost, or
+    is not renewed for almost as long, this process ends with the code for "retry": another one may
+    work in its place.
     """
     owner = Owner(socket.gethostname(), _machine(), os.getpid(), secrets.token_hex(8))
     with storage_errors():
-        generation = _acquire(path, owner, refusal)
-    renewal = _Renewal(path, owner, generation)
+        generation, written = _acquire(path, owner, refusal)
+    renewal = _Renewal(path, owner, generation, written)
     renewal.start()
     try:
         yield
@@ -82,18 +85,20 @@ def object_lock(path: Path, refusal: UserError | None) -> Iterator[None]:
         renewal.stop()
 
 
-def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> str:
+def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> tuple[str, float]:
+    """The generation of the lock, and a time at which it was not yet written."""
     expected = _NO_OBJECT
     seen: Held | None = None
     while True:
+        began = time.monotonic()
         generation = _write(path, owner, expected)
         if generation is not None:
-            return generation
+            return generation, began
         held = _read(path)
         if held is None:
             expected = _NO_OBJECT
         elif held.owner == owner:  # the answer to our own write was lost
-            return held.generation
+            return held.generation, began
         elif held.is_dead():
             logger.warning("%s: taking over the lock of %s, which has ended", path, held.owner)
             expected = held.generation
@@ -108,14 +113,23 @@ def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> str:
 
 
 class _Renewal(threading.Thread):
-    """Renews a lock until it is stopped or lost."""
+    """Renews a lock until it is stopped or lost.
 
-    def __init__(self, path: Path, owner: Owner, generation: str) -> None:
+    A second thread ends this process before the lock is stale: the request that renews it may hang.
+    """
+
+    def __init__(self, path: Path, owner: Owner, generation: str, written: float) -> None:
         super().__init__(name="lock renewal", daemon=True)
         self._path = path
         self._owner = owner
         self._generation = generation
+        self._written = written
+        """When the last successful write began: the lock is not older than that."""
         self._stopped = threading.Event()
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self._fence, name="lock fence", daemon=True).start()
 
     def stop(self) -> None:
         """Release the lock."""
@@ -131,21 +145,32 @@ class _Renewal(threading.Thread):
             try:
                 self._renew()
             except Exception as error:
-                # Nobody can take it over while the storage does not answer.
                 logger.warning("%s: cannot renew the lock (%s); trying again", self._path, error)
 
+    def _fence(self) -> None:
+        """Runs in its own thread."""
+        limit = STALE_SECONDS - RENEW_SECONDS
+        while not self._stopped.wait(limit / _FENCE_CHECKS):
+            age = time.monotonic() - self._written
+            if age > limit:
+                self._end(f"was not renewed for {age:.0f} s, and others may take it over")
+
+    def _end(self, why: str) -> NoReturn:
+        logger.error("%s: the lock %s; this run ends, without saving", self._path, why)
+        logging.shutdown()
+        # Not by an exception: nothing may be written on the way out.
+        os._exit(RETRY_EXIT_CODE)
+
     def _renew(self) -> None:
+        began = time.monotonic()
         generation = _write(self._path, self._owner, self._generation)
         if generation is None:
             held = _read(self._path)
             if held is None or held.owner != self._owner:
-                other = "was deleted" if held is None else f"was taken over by {held.owner}"
-                logger.error("%s: the lock %s; this run ends, without saving", self._path, other)
-                logging.shutdown()
-                # Not by an exception: nothing may be written on the way out.
-                os._exit(RETRY_EXIT_CODE)
-            generation = held.generation
-        self._generation = generation
+                self._end("was deleted" if held is None else f"was taken over by {held.owner}")
+            # Our write succeeded, and its answer was lost: it is as old as the storage reports.
+            generation, began = held.generation, began - held.age_seconds
+        self._generation, self._written = generation, began
 
 
 # --------------------------------------------------------------------------------------- the object

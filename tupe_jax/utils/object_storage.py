@@ -6,21 +6,28 @@ gcsfs is imported when a `gs://` path is first used: most runs never need it.
 import functools
 import logging
 import os
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tupe_jax.utils.errors import RetryError, UserError
-from tupe_jax.utils.paths import SCHEME, Path, is_object
+from tupe_jax.utils.paths import SCHEME, Path, is_object, use_strict_client
 
 _DENIED = {401, 403}
+ANSWER_SECONDS = 120.0
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+
+T = TypeVar("T")
 
 
 def filesystem() -> Any:
     """The gcsfs client that epath uses as well."""
     import fsspec
 
+    use_strict_client()
     # gcsfs logs with a traceback what it then raises; `storage_errors` reports it in one line.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     return fsspec.filesystem("gcs", finalize_on_close=True)
@@ -65,6 +72,31 @@ def upload(file: str | os.PathLike[str], path: Path) -> None:
 
 def download(path: Path, file: str | os.PathLike[str]) -> None:
     filesystem().get_file(os.fspath(path), os.fspath(file))
+
+
+def with_time_limit(path: Path, request: Callable[[], T]) -> T:
+    """The result of a request with a client that has no time limit of its own, such as ArrayRecord.
+
+    gcsfs ignores the variables for proxies, other clients do not: a bucket may answer one and not
+    the others.
+    """
+    if not is_object(path):
+        return request()
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(request())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    # Not an executor, which would wait for the thread when the process ends.
+    threading.Thread(target=run, daemon=True).start()
+    if wait([outcome], ANSWER_SECONDS).done:
+        return outcome.result()
+    names = [name for name in PROXY_VARIABLES if name in os.environ or name.upper() in os.environ]
+    proxies = f"; {', '.join(names)} is set: check it, and no_proxy" if names else ""
+    raise RetryError(f"{path}: the storage did not answer for {ANSWER_SECONDS:g} s{proxies}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ object storage are read and written with gcsfs (the extra `gcs`), which is impor
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import re
@@ -43,7 +44,20 @@ def storage_path(text: str | os.PathLike[str]) -> Path:
     check_scheme(given)
     if given.startswith(SCHEME) and find_spec("gcsfs") is None:
         raise PathError(f"{given}: gs:// needs gcsfs: pip install 'tupe_jax[gcs]'")
+    if given.startswith(SCHEME):
+        use_strict_client()
     return Path(given)
+
+
+@functools.cache
+def use_strict_client() -> None:
+    """Let all users of fsspec, such as epath, use the client of `gcs_client.py`."""
+    import fsspec
+
+    for name in ("gcs", "gs"):
+        fsspec.register_implementation(
+            name, "tupe_jax.utils.gcs_client.StrictGCSFileSystem", clobber=True
+        )
 
 
 def check_scheme(given: str) -> None:

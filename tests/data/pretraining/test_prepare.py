@@ -265,11 +265,11 @@ def test_a_job_without_training_sequences_leaves_no_shard(
 def test_weights_are_passes_over_a_source(corpus: Path, tokenizer: SentencePieceTokenizer) -> None:
     task = f"2.5 * text:{corpus}/0.txt + text:{corpus}/1.txt"
     jobs, _ = divide(PrepareConfig(task, tokenizer.path, length=32))
-    assert [(Path(job.source).name, job.share, job.first_pass) for job in jobs] == [
-        ("0.txt", 1.0, True),
-        ("0.txt", 1.0, False),
-        ("0.txt", 0.5, False),
-        ("1.txt", 1.0, True),
+    assert [(Path(job.source).name, job.share, job.pass_number) for job in jobs] == [
+        ("0.txt", 1.0, 0),
+        ("0.txt", 1.0, 1),
+        ("0.txt", 0.5, 2),
+        ("1.txt", 1.0, 0),
     ]
     assert [job.number for job in jobs] == [0, 1, 2, 3]
 

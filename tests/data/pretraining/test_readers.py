@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
     PreparedIndex,
     Split,
+    examples_of,
     read_index,
+    record_type,
     shard_file_name,
     write_index,
     write_shard,
@@ -45,9 +47,10 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
     ) -> Path:
         folder = tmp_path_factory.mktemp("prepared")
         parts = np.array_split(np.arange(rows * length).reshape(rows, length), shards)
+        record = record_type(more.get("packing", "stream"), 1024, length)
         written = tuple(
-            write_shard(folder / shard_file_name("train", number, shards), part, "uint16")
-            for number, part in enumerate(parts)
+            write_shard(folder / shard_file_name("train", number, shards), examples, record)
+            for number, examples in enumerate(map(numbered_examples, parts))
         )
         split = Split(shards=written, rows=rows, tokens=rows * length, documents=1)
         write_index(folder, PreparedIndex("toy", sha256, 1024, length, 0, {"train": split}, **more))
@@ -59,6 +62,13 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> MakeFolder:
 @pytest.fixture(scope="module")
 def folder(make_folder: MakeFolder) -> Path:
     return make_folder(SEQUENCES, LENGTH)
+
+
+def numbered_examples(tokens: NDArray[np.int64]) -> Iterator[Mapping[str, Any]]:
+    """Return examples whose other features follow from the tokens."""
+    return examples_of(
+        {"tokens": tokens, "segments": tokens % 2, "is_random_next": tokens[:, 0] % 2}
+    )
 
 
 def reader_of(folder: Path, host_shard: HostShard = HostShard(), **changes: Any) -> PreparedReader:  # noqa: B008
@@ -276,10 +286,10 @@ def test_a_failing_disk_is_not_a_broken_shard(folder: Path, monkeypatch: Any) ->
 def test_spread_covers_all_shards(folder: Path) -> None:
     index = read_index(folder)
     split = index.splits["train"]
-    shards = TokenShards(folder, split.shards, index.length, index.dtype)
+    shards = TokenShards(folder, split.shards, index.record)
     assert shards.spread(10**6).tolist() == list(range(split.rows))
     assert shards.spread(3).tolist() == [0, split.rows // 3, 2 * split.rows // 3]
-    assert TokenShards(folder, (), index.length, index.dtype).spread(3).tolist() == []
+    assert TokenShards(folder, (), index.record).spread(3).tolist() == []
 
 
 def test_an_index_that_counts_too_many_sequences_names_the_shard(make_folder: MakeFolder) -> None:

@@ -16,10 +16,12 @@ from tupe_jax.data.pretraining.token_shards import (
     PreparedIndex,
     Split,
     check_tokenizer_file,
-    decode_sequences,
+    decode_records,
     dtype_name,
-    encode_sequence,
+    encode_example,
+    examples_of,
     read_index,
+    record_type,
     require_tokenizer,
     shard_file_name,
     write_index,
@@ -33,37 +35,59 @@ SEQUENCES, LENGTH = 7, 8
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     tokens = np.arange(SEQUENCES * LENGTH).reshape(SEQUENCES, LENGTH)
+    record = record_type("stream", 100, LENGTH)
     shards = (
-        write_shard(tmp_path / shard_file_name("train", 0, 2), tokens[:4], "uint16"),
-        write_shard(tmp_path / shard_file_name("train", 1, 2), tokens[4:], "uint16"),
+        write_shard(
+            tmp_path / shard_file_name("train", 0, 2), examples_of({"tokens": tokens[:4]}), record
+        ),
+        write_shard(
+            tmp_path / shard_file_name("train", 1, 2), examples_of({"tokens": tokens[4:]}), record
+        ),
     )
     split = Split(shards=shards, rows=SEQUENCES, tokens=SEQUENCES * LENGTH, documents=3)
     write_index(tmp_path, PreparedIndex("toy", "ab" * 32, 100, LENGTH, 0, {"train": split}))
     return tmp_path
 
 
-@given(st.lists(st.integers(0, 2**16 - 1)))
+@given(st.lists(st.integers(0, 2**16 - 1), min_size=1))
 def test_a_sequence_round_trips_through_its_record(tokens: list[int]) -> None:
-    record = encode_sequence(tokens, "uint16")
-    assert len(record) == 2 * len(tokens)
-    assert decode_sequences([record], "uint16", len(tokens)).tolist() == [tokens]
+    record = record_type("stream", 2**16, len(tokens))
+    encoded = encode_example({"tokens": tokens}, record)
+    assert len(encoded) == 2 * len(tokens)
+    assert decode_records([encoded], record)["tokens"].tolist() == [tokens]
+
+
+def test_an_example_with_several_features_round_trips_through_its_record() -> None:
+    example = {"tokens": [7, 8, 9], "segments": [0, 0, 1], "is_random_next": 1}
+    record = record_type("pairs", 2**16, 3)
+    encoded = encode_example(example, record)
+    assert encoded == b"\x07\x00\x08\x00\x09\x00" + b"\x00\x00\x01" + b"\x01"
+    decoded = decode_records([encoded, encoded], record)
+    assert {name: values.tolist() for name, values in decoded.items()} == {
+        "tokens": [[7, 8, 9]] * 2,
+        "segments": [[0, 0, 1]] * 2,
+        "is_random_next": [1, 1],
+    }
+    assert {values.dtype for values in decoded.values()} == {np.dtype(np.int32)}
 
 
 def test_many_sequences_decode_to_one_int32_array() -> None:
     tokens = np.array([[1, 2, 70_000], [3, 4, 5]])
-    decoded = decode_sequences([encode_sequence(ids, "uint32") for ids in tokens], "uint32", 3)
+    record = record_type("stream", 2**16 + 1, 3)
+    records = [encode_example({"tokens": ids}, record) for ids in tokens]
+    decoded = decode_records(records, record)["tokens"]
     assert decoded.dtype == np.int32
     assert (decoded == tokens).all()
 
 
 def test_records_are_little_endian() -> None:
-    assert encode_sequence([258], "uint16") == b"\x02\x01"
+    assert encode_example({"tokens": [258]}, record_type("stream", 1000, 1)) == b"\x02\x01"
 
 
 @pytest.mark.parametrize("tokens", [[-1], [2**16]])
 def test_an_id_that_does_not_fit_is_not_wrapped(tokens: list[int]) -> None:
     with pytest.raises(ValueError, match="uint16"):
-        encode_sequence(tokens, "uint16")
+        encode_example({"tokens": tokens}, record_type("stream", 1000, 1))
 
 
 def test_the_type_is_the_smallest_that_holds_the_vocabulary() -> None:
@@ -108,7 +132,8 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "format 2, but this version reads format 1"),
+        ({"format": 3}, "format 3"),
+        ({"format": 2}, "format 2"),
         ({"dtype": "uint32"}, "uint32.* 100 tokens is stored as uint16"),
         ({"splits": 3}, INDEX_FILE),
     ],
@@ -177,5 +202,5 @@ def test_another_tokenizer_is_refused(folder: Path) -> None:
 def test_a_failing_source_leaves_no_shard(tmp_path: Path) -> None:
     path = tmp_path / shard_file_name("train", 0, 1)
     with pytest.raises(ValueError, match="do not fit"):
-        write_shard(path, [[1], [-1]], "uint16")
+        write_shard(path, [{"tokens": [1]}, {"tokens": [-1]}], record_type("stream", 1000, 1))
     assert not path.exists()

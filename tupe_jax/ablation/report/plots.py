@@ -268,7 +268,9 @@ def head_matrices(
 ) -> str:
     """All heads as tiles, a row for each layer; colour is weight relative to uniform attention."""
     layers, heads, length, _ = weights_LxHxNxN.shape
-    tiles_LxHxTxT = exponents_of_two(_coarse(weights_LxHxNxN.astype(np.float64)) * length)
+    tiles_LxHxTxT = exponents_of_two(
+        coarse(weights_LxHxNxN.astype(np.float64), _LARGEST_TILE) * length
+    )
     tile = tiles_LxHxTxT.shape[-1]
     gap = max(1, tile // 12)
     side = tile + gap
@@ -312,10 +314,10 @@ def _tile_names(count: int, side: int, tile: int, every: int) -> tuple[list[floa
     return [n * side + (tile - 1) / 2 for n in numbers], [str(n + 1) for n in numbers]
 
 
-def _coarse(weights_LxHxNxN: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average neighbouring weights to at most 64 x 64, to limit the size of the page."""
+def coarse(weights_LxHxNxN: NDArray[np.float64], largest: int) -> NDArray[np.float64]:
+    """Average neighbouring weights to at most this many squared, to limit the size of a page."""
     length = weights_LxHxNxN.shape[-1]
-    first_T = np.unique(np.linspace(0, length, min(length, _LARGEST_TILE) + 1).astype(int))
+    first_T = np.unique(np.linspace(0, length, min(length, largest) + 1).astype(int))
     width_T = np.diff(first_T)
     for axis in (-2, -1):
         weights_LxHxNxN = np.add.reduceat(weights_LxHxNxN, first_T[:-1], axis)

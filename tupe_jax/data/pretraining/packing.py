@@ -10,6 +10,8 @@ sentences    A sequence holds as many whole lines as fit, then padding: about ha
              sequence (2 % of 512 tokens, 10 % of 128). The data of the TUPE paper is packed this
              way. A line of more than `length - 1` tokens is cut into chunks of `length - 1` tokens,
              and each chunk counts as a line.
+
+The third packing, into pairs of passages, is in `sentence_pairs.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config.schema import Packing
+from tupe_jax.data.pretraining.token_shards import TOKENS
 from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, call, texts, tf
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 
-TOKENS = "tokens"
 # The number of documents that begin in a sequence, for the statistics of `tupe prepare`.
 DOCUMENTS = "documents"
 
@@ -107,12 +108,6 @@ def pack_sentences(dataset: tf.data.Dataset, sequence_length: Mapping[str, int])
     end = tf.data.Dataset.from_tensors(({TOKENS: nothing, DOCUMENTS: nothing}, True))
     parts = _stream(dataset, _SEQUENCES_AT_ONCE * length).map(lambda stream: (stream, False))
     return parts.concatenate(end).scan((nothing, nothing), on_tensors).unbatch()
-
-
-PACK_STEPS: Mapping[Packing, Callable[..., tf.data.Dataset]] = {
-    "stream": pack,
-    "sentences": pack_sentences,
-}
 
 
 def sequence_ends(tokens_T: Ids, length: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ interruptions. The output folder holds:
 
     unfinished/settings.json     the config; a restart must have the same
     unfinished/00003.json        shard 3 is done: its file is complete on disk
-    unfinished/00003.npy         its validation sequences
+    unfinished/00003.npy         its validation sequences, or documents for sentence pairs
     train-00003-of-00008...      its training sequences
     tokenizer.model              a copy of the tokenizer, which all workers use
     index.json                   written at the end; then `unfinished` is deleted
@@ -18,7 +18,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -29,21 +29,33 @@ from numpy.typing import NDArray
 
 from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining import workers
-from tupe_jax.data.pretraining.packing import DOCUMENTS, TOKENS, pad_sequences, sequence_ends
+from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids, pad_sequences, sequence_ends
+from tupe_jax.data.pretraining.sentence_pairs import (
+    WINDOW_DOCUMENTS,
+    Document,
+    Pair,
+    encode_pairs,
+    join_documents,
+    split_documents,
+    window_pairs,
+)
 from tupe_jax.data.pretraining.seqio_tasks import Component, make_task, parse_task
 from tupe_jax.data.pretraining.sources import TRAIN, VALIDATION, DocumentSource, parse_source
 from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
     TOKENIZER_FILE,
+    TOKENS,
+    Features,
     PreparedIndex,
     ShardFile,
     Split,
-    dtype_name,
+    examples_of,
+    record_type,
     shard_file_name,
     write_index,
     write_shard,
 )
-from tupe_jax.data.tf_utils import elements, seqio
+from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, elements, seqio, tf
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError, reason
 from tupe_jax.utils.files import atomic_file, exclusive_lock
@@ -83,7 +95,7 @@ class ShardJob:
     """The work to make training shard `number`: shard `index` of `count` of a pass over a source.
 
     `identity` is that of the corpus when it was divided. A pass may keep a share of the documents.
-    Only the first pass over a source yields validation sequences.
+    Only pass 0 over a source yields validation sequences.
     """
 
     number: int
@@ -92,7 +104,7 @@ class ShardJob:
     share: float
     index: int
     count: int
-    first_pass: bool
+    pass_number: int
 
 
 @dataclass(frozen=True)
@@ -133,13 +145,13 @@ def divide(config: PrepareConfig) -> tuple[list[ShardJob], str]:
     """Return the jobs for all training shards, and a text that changes when the corpus does."""
     components = parse_task(config.task, config.seed)
     passes = [
-        (component.source, share, number == 0)
+        (component.source, share, number)
         for component in components
         for number, share in enumerate(_passes(component))
     ]
     counts = _shards_per_pass([source for source, _, _ in passes], config.shards)
     jobs: list[ShardJob] = []
-    for (source, share, first_pass), count in zip(passes, counts, strict=True):
+    for (source, share, pass_number), count in zip(passes, counts, strict=True):
         if count > source.most_shards:
             raise UserError(
                 f"{source.spec}: {count} shards requested, but this corpus can be divided into at "
@@ -147,7 +159,7 @@ def divide(config: PrepareConfig) -> tuple[list[ShardJob], str]:
             )
         jobs += [
             ShardJob(
-                len(jobs) + index, source.spec, source.identity, share, index, count, first_pass
+                len(jobs) + index, source.spec, source.identity, share, index, count, pass_number
             )
             for index in range(count)
         ]
@@ -228,58 +240,78 @@ def make_shard(
     start = time.process_time()
     tokenizer = SentencePieceTokenizer.load(config.tokenizer)
     source = _unchanged_source(config, job)
-    task = make_task(source, tokenizer, config.cleaning, job.share, config.packing)
+    key = (config.seed, job.pass_number)
+    task = make_task(source, tokenizer, config.cleaning, job.share, config.packing, key)
+    # Beam has cached the documents, which are the same for every packing.
+    documents_task = make_task(source, tokenizer, config.cleaning, job.share)
     if config.cache:
-        # Beam has cached the documents, which are the same for every packing.
-        documents_task = make_task(source, tokenizer, config.cleaning, job.share)
         _require_cache(documents_task, config.cache)
         task = task.replace(name=documents_task.name)
     documents = tokens = 0
 
-    def batches(split: str) -> Iterator[Any]:
+    def dataset(task: seqio.Task, split: str) -> tf.data.Dataset | None:
+        if split == VALIDATION and job.pass_number > 0:
+            return None
         if config.cache and not task.get_cached_stats(split)["examples"]:
-            return iter(())  # SeqIO fails to read the cache of a split without documents
-        return elements(
-            task.get_dataset(
-                sequence_length={TOKENS: config.length},
-                split=split,
-                use_cached=config.cache is not None,
-                shuffle=False,
-                shard_info=seqio.ShardInfo(job.index, job.count),
-                try_in_mem_cache=False,
-                trim_output_features=False,  # sequences have their length; trimming costs time
-            ).batch(_SEQUENCES_AT_ONCE)
+            return None  # SeqIO fails to read the cache of a split without documents
+        return task.get_dataset(
+            sequence_length={TOKENS: config.length},
+            split=split,
+            use_cached=config.cache is not None,
+            shuffle=False,
+            shard_info=seqio.ShardInfo(job.index, job.count),
+            try_in_mem_cache=False,
+            trim_output_features=False,  # sequences have their length; trimming costs time
         )
 
-    def training_sequences() -> Iterator[Sequences]:
+    def batches(split: str) -> Iterator[Any]:
+        examples = dataset(task, split)
+        return iter(()) if examples is None else elements(examples.batch(_SEQUENCES_AT_ONCE))
+
+    def training_examples() -> Iterator[Mapping[str, Any]]:
         nonlocal documents, tokens
         for batch in batches(TRAIN):
             documents += int(batch[DOCUMENTS].sum())
             batch_tokens = int(np.count_nonzero(batch[TOKENS] != PAD_ID))
             tokens += batch_tokens
-            yield from batch[TOKENS]
+            yield from examples_of(batch)
             report(batch_tokens)
 
+    def held_out_sequences() -> tuple[Ids, int]:
+        found = list(batches(VALIDATION))
+        none = np.zeros([0, config.length], np.int32)
+        sequences = np.concatenate([none, *(each[TOKENS] for each in found)])
+        return sequences, sum(int(each[DOCUMENTS].sum()) for each in found)
+
+    def held_out_documents() -> tuple[Ids, int]:
+        """Pairs are made of the documents of all shards: one shard may hold out only one."""
+        unpacked = documents_task.replace(preprocessors=documents_task.preprocessors[:-1])
+        found = dataset(unpacked, VALIDATION)
+        parts = [] if found is None else elements(join_documents(found, DOCUMENTS_AT_ONCE))
+        tokens_T = np.concatenate([np.zeros([0], np.int32), *parts])
+        return tokens_T, len(split_documents(tokens_T))
+
     path = folder / shard_file_name(TRAIN, job.number, count)
-    shard = write_shard(path, training_sequences(), dtype_name(tokenizer.size))
-    held_out = list(batches(VALIDATION)) if job.first_pass else []
-    none = np.zeros([0, config.length], np.int32)
+    record = record_type(config.packing, tokenizer.size, config.length)
+    shard = write_shard(path, training_examples(), record)
     with (
         atomic_file(_held_out_path(folder, job.number)) as unfinished,
         unfinished.open("wb") as file,
     ):
-        np.save(file, np.concatenate([none, *(each[TOKENS] for each in held_out)]))
-    record = ShardRecord(
+        hold_out = held_out_documents if config.packing == "pairs" else held_out_sequences
+        held_out, validation_documents = hold_out()
+        np.save(file, held_out)
+    finished = ShardRecord(
         rows=shard.rows,
         bytes=shard.bytes,
         tokens=tokens,
         documents=documents,
-        validation_documents=sum(int(each[DOCUMENTS].sum()) for each in held_out),
+        validation_documents=validation_documents,
         core_seconds=time.process_time() - start,
     )
     _unchanged_source(config, job)
-    _write_json(_record_path(folder, job.number), asdict(record))
-    return record
+    _write_json(_record_path(folder, job.number), asdict(finished))
+    return finished
 
 
 def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
@@ -310,6 +342,24 @@ def _only_writer(folder: Path) -> Iterator[None]:
     lock = folder.with_name(f"{folder.name}.lock") if is_object(folder) else folder
     with exclusive_lock(lock, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield
+
+
+def validation_features(held_out: Sequence[Ids], config: PrepareConfig) -> Features:
+    """Return the examples of what all shards hold out, as if it came from one shard."""
+    if config.packing != "pairs":
+        return {TOKENS: repack(np.concatenate(held_out), config.packing)}
+    documents = split_documents(np.concatenate(held_out))
+    if len(documents) < 2:
+        documents = []  # no other document for random passages
+    pairs: list[list[Pair]] = []
+    previous: list[Document] = []
+    for start in range(0, len(documents), WINDOW_DOCUMENTS):
+        window = documents[start : start + WINDOW_DOCUMENTS]
+        pairs += window_pairs(window, previous, config.length, (config.seed, 0))
+        previous = window
+    features = encode_pairs(pairs, config.length)
+    del features[DOCUMENTS]
+    return features
 
 
 def repack(tokens_NxS: Sequences, packing: Packing) -> Sequences:
@@ -384,10 +434,11 @@ def _finish(
     )
     if not train.rows:
         raise UserError(f"{config.task}: no text to train on; add text to the corpus")
-    held_out = np.concatenate([_read_held_out(folder, n) for n in range(count)])
-    validation_NxS = repack(held_out, config.packing)
+    held_out = [_read_held_out(folder, n) for n in range(count)]
+    validation = validation_features(held_out, config)
     file = folder / shard_file_name(VALIDATION, 0, 1)
-    shard = write_shard(file, validation_NxS, dtype_name(tokenizer.size))
+    record = record_type(config.packing, tokenizer.size, config.length)
+    shard = write_shard(file, examples_of(validation), record)
     index = PreparedIndex(
         task=config.description,
         vocabulary_sha256=tokenizer.sha256,
@@ -399,7 +450,7 @@ def _finish(
             VALIDATION: Split(
                 shards=(shard,) if shard.rows else (),
                 rows=shard.rows,
-                tokens=int(np.count_nonzero(validation_NxS != PAD_ID)),
+                tokens=int(np.count_nonzero(validation[TOKENS] != PAD_ID)),
                 documents=sum(record.validation_documents for record in records),
             ),
         },
@@ -428,9 +479,9 @@ def _held_out_path(folder: Path, number: int) -> Path:
     return folder / UNFINISHED / f"{number:05d}.npy"
 
 
-def _read_held_out(folder: Path, number: int) -> Sequences:
-    tokens_NxS: Sequences = np.load(io.BytesIO(_held_out_path(folder, number).read_bytes()))
-    return tokens_NxS
+def _read_held_out(folder: Path, number: int) -> Ids:
+    tokens: Ids = np.load(io.BytesIO(_held_out_path(folder, number).read_bytes()))
+    return tokens
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

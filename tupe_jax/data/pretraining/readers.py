@@ -23,20 +23,21 @@ from array_record.python.array_record_module import ArrayRecordReader
 from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining.token_shards import (
-    DtypeName,
+    Features,
+    RecordType,
     ShardFile,
-    decode_sequences,
+    decode_records,
     read_index,
     require_tokenizer,
 )
 from tupe_jax.utils.errors import RetryError, UserError
 from tupe_jax.utils.files import file_size
+from tupe_jax.utils.object_storage import with_time_limit
 from tupe_jax.utils.paths import Path, is_object
 
 # Two threads are faster than a device; the buffered batches are small compared to a model.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
 
-Features = dict[str, NDArray[np.int32]]
 State = dict[str, Any]
 
 
@@ -44,7 +45,10 @@ class Reader(Protocol):
     """A stream of batches that can be resumed at any step."""
 
     def next(self) -> Features:
-        """Return this host's shard of the next global batch: `tokens` `[sequences, length]`."""
+        """Return this host's shard of the next global batch: `tokens` `[sequences, length]`.
+
+        Sentence pairs have `segments` and `is_random_next` as well.
+        """
 
     def state(self) -> State:
         """Return the current position as JSON values."""
@@ -135,7 +139,7 @@ class PreparedReader:
             # States of versions with one packing do not name it.
             **({} if index.packing == "stream" else {"packing": index.packing}),
         }
-        source = TokenShards(folder, shards, index.length, index.dtype)
+        source = TokenShards(folder, shards, index.record)
         numbers = (
             grain.MapDataset.range(count)
             .shuffle(seed=mix_seed(seed))  # Grain gives each epoch its own order.
@@ -149,7 +153,8 @@ class PreparedReader:
         self._batches = iter(batches.to_iter_dataset(PREFETCH))
 
     def next(self) -> Features:
-        return {"tokens": next(self._batches)}
+        features: Features = next(self._batches)
+        return features
 
     def state(self) -> State:
         return {**self._stream, "step": self._batches.get_state()["next_index"]}
@@ -162,27 +167,29 @@ class PreparedReader:
 class TokenShards:
     """Random access to the sequences of many shards as if they were one file."""
 
-    def __init__(
-        self, folder: Path, shards: Sequence[ShardFile], length: int, dtype: DtypeName
-    ) -> None:
+    def __init__(self, folder: Path, shards: Sequence[ShardFile], record: RecordType) -> None:
         self._folder = folder
         self._shards = shards
-        self._length = length
-        self._dtype = dtype
+        self._record = record
         self._ends = np.cumsum([shard.rows for shard in shards])
         # A folder may have thousands of shards: each is opened on first use and kept open.
         self._reader = cache(self._open)
 
-    def read(self, numbers: Sequence[int]) -> NDArray[np.int32]:
-        """Return the sequences of these numbers in this order, `[len(numbers), length]`."""
+    def read(self, numbers: Sequence[int]) -> Features:
+        """Return the features of these sequences in this order, `[len(numbers), ...]`."""
         numbers_N = np.asarray(numbers)
         shard_N = np.searchsorted(self._ends, numbers_N, side="right")
-        tokens_NxS = np.empty((len(numbers_N), self._length), np.int32)
+        features = {
+            name: np.empty((len(numbers_N), *self._record[name].shape), np.int32)
+            for name in self._record.names or ()
+        }
         for shard in np.unique(shard_N).tolist():
             of_shard = np.flatnonzero(shard_N == shard)
             first = self._ends[shard] - self._shards[shard].rows
-            tokens_NxS[of_shard] = self._read_shard(shard, (numbers_N[of_shard] - first).tolist())
-        return tokens_NxS
+            found = self._read_shard(shard, (numbers_N[of_shard] - first).tolist())
+            for name, values in found.items():
+                features[name][of_shard] = values
+        return features
 
     def spread(self, at_most: int) -> NDArray[np.int64]:
         """Return the numbers of at most this many sequences, evenly spread over all shards.
@@ -193,9 +200,11 @@ class TokenShards:
         count = min(at_most, total)
         return np.arange(count) * total // max(count, 1)
 
-    def _read_shard(self, shard: int, records: list[int]) -> NDArray[np.int32]:
+    def _read_shard(self, shard: int, records: list[int]) -> Features:
         try:
-            return decode_sequences(self._reader(shard).read(records), self._dtype, self._length)
+            return decode_records(self._reader(shard).read(records), self._record)
+        except UserError:
+            raise
         except (RuntimeError, ValueError) as error:
             path = self._folder / self._shards[shard].file
             if self._is_intact(shard, str(error)):
@@ -213,9 +222,10 @@ class TokenShards:
         return path.exists() and file_size(path) == self._shards[shard].bytes
 
     def _open(self, shard: int) -> Any:
+        path = self._folder / self._shards[shard].file
         # Sequences are read out of order, so reading ahead in the file would be wasted work.
-        reader = ArrayRecordReader(
-            str(self._folder / self._shards[shard].file), "readahead_buffer_size:0"
+        reader = with_time_limit(
+            path, lambda: ArrayRecordReader(str(path), "readahead_buffer_size:0")
         )
         if reader.num_records() != self._shards[shard].rows:
             raise ValueError(

@@ -14,9 +14,11 @@ from typing import Any, ClassVar
 from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining.cleaning import CLEANERS
 from tupe_jax.data.pretraining.deduplication import MEMORY_SLOTS, REPEAT_DROPPERS
-from tupe_jax.data.pretraining.packing import PACK_STEPS, TOKENS, tokenize
+from tupe_jax.data.pretraining.packing import pack, pack_sentences, tokenize
+from tupe_jax.data.pretraining.sentence_pairs import pack_pairs
 from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
 from tupe_jax.data.pretraining.splits import is_in_share
+from tupe_jax.data.pretraining.token_shards import IS_RANDOM_NEXT, SEGMENTS, TOKENS
 from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, call, map_documents, seqio, strings, texts, tf
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -35,8 +37,12 @@ def make_task(
     cleaning: Sequence[str] = (),
     share: float = 1.0,
     packing: Packing = "stream",
+    pairs_key: Sequence[int] = (0, 0),
 ) -> seqio.Task:
     """Return the registered task from a source to sequences `{"tokens": [length]}`.
+
+    With `packing="pairs"` there are also `segments` `[length]` and `is_random_next` `[]`. Their
+    random choices depend on `pairs_key`: the seed, and the number of the pass over the source.
 
     A `share` below one keeps that share of the documents, chosen by their text. The length is the
     task's `sequence_length={"tokens": length}`. The steps before `CacheDatasetPlaceholder` can be
@@ -48,6 +54,8 @@ def make_task(
     name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
     if packing != "stream":  # existing caches of stream tasks do not name the packing
         name = f"{name}_{packing}"
+    if packing == "pairs":
+        name = "_".join([name, *map(str, pairs_key)])
     if name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add(
             name,
@@ -57,12 +65,27 @@ def make_task(
                 *(cleaning_step(step) for step in cleaning),
                 tokenize(tokenizer),
                 seqio.CacheDatasetPlaceholder(),
-                PACK_STEPS[packing],
+                _pack_step(packing, pairs_key),
             ],
-            output_features={TOKENS: _token_feature(tokenizer)},
+            output_features={TOKENS: _token_feature(tokenizer), **_PAIR_FEATURES}
+            if packing == "pairs"
+            else {TOKENS: _token_feature(tokenizer)},
             shuffle_buffer_size=SHUFFLE_SEQUENCES,
         )
     return seqio.TaskRegistry.get(name)
+
+
+def _pack_step(packing: Packing, pairs_key: Sequence[int]) -> Preprocessor:
+    if packing == "pairs":
+        return pack_pairs(pairs_key)
+    return {"stream": pack, "sentences": pack_sentences}[packing]
+
+
+_TWO = seqio.PassThroughVocabulary(2)
+_PAIR_FEATURES = {
+    SEGMENTS: seqio.Feature(_TWO, add_eos=False, dtype=tf.int32),
+    IS_RANDOM_NEXT: seqio.Feature(_TWO, add_eos=False, dtype=tf.int32, rank=0),
+}
 
 
 @dataclass(frozen=True)
@@ -93,15 +116,16 @@ def make_task_or_mixture(
     tokenizer: SentencePieceTokenizer,
     cleaning: Sequence[str] = (),
     packing: Packing = "stream",
+    seed: int = 0,
 ) -> seqio.Task | seqio.Mixture:
     """Return the registered task of one component, or the mixture of several.
 
     SeqIO's rates are shares of sequences. A source's rate is its weight times its size, so its
     weight is the number of passes, as in `tupe prepare`. A source without sequences contributes
-    none.
+    none. The seed chooses sentence pairs.
     """
     tasks = [
-        make_task(component.source, tokenizer, cleaning, packing=packing)
+        make_task(component.source, tokenizer, cleaning, packing=packing, pairs_key=(seed, 0))
         for component in components
     ]
     if len(tasks) == 1:
@@ -117,7 +141,7 @@ def make_task_or_mixture(
 
 
 class SequenceConverter(seqio.FeatureConverter):
-    """Task features to model features: the token ids unchanged.
+    """Task features to model features: unchanged.
 
     Masking is a function of (seed, step) on the device, so sequences arrive unmasked. SeqIO's
     `EncoderFeatureConverter` would expect masked sequences and give weight only to positions that
@@ -125,7 +149,7 @@ class SequenceConverter(seqio.FeatureConverter):
     """
 
     TASK_FEATURES: ClassVar = {TOKENS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
-    MODEL_FEATURES: ClassVar = {TOKENS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
+    MODEL_FEATURES: ClassVar = TASK_FEATURES
     PACKING_FEATURE_DTYPES = None
 
     def __init__(self) -> None:
@@ -135,10 +159,21 @@ class SequenceConverter(seqio.FeatureConverter):
     def _convert_features(
         self, ds: tf.data.Dataset, task_feature_lengths: dict[str, int]
     ) -> tf.data.Dataset:
-        return ds.map(lambda example: {TOKENS: example[TOKENS]})
+        return ds.map(lambda example: {name: example[name] for name in self.MODEL_FEATURES})
 
     def get_model_feature_lengths(self, task_feature_lengths: dict[str, int]) -> dict[str, int]:
-        return {TOKENS: task_feature_lengths[TOKENS]}
+        return task_feature_lengths
+
+
+class PairConverter(SequenceConverter):
+    """The same for sentence pairs, which have segments and a label as well."""
+
+    TASK_FEATURES: ClassVar = {
+        **SequenceConverter.TASK_FEATURES,
+        SEGMENTS: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32),
+        IS_RANDOM_NEXT: seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=0),
+    }
+    MODEL_FEATURES: ClassVar = TASK_FEATURES
 
 
 def _token_feature(tokenizer: SentencePieceTokenizer) -> seqio.Feature:

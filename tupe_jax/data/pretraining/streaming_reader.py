@@ -13,25 +13,26 @@ too slow should use `tupe prepare`.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining.readers import (
-    Features,
     HostShard,
     State,
     check_same_stream,
     mix_seed,
 )
-from tupe_jax.data.pretraining.seqio_tasks import SequenceConverter
+from tupe_jax.data.pretraining.seqio_tasks import PairConverter, SequenceConverter
+from tupe_jax.data.pretraining.token_shards import Features, examples_of, stack_examples
 from tupe_jax.data.tf_utils import elements, seqio, tf
 from tupe_jax.utils.errors import UserError
 
 T = TypeVar("T")
-# From the seed of an epoch to its sequences `{"tokens": [length]}`. Must be deterministic.
+Example = Mapping[str, Any]
+# From the seed of an epoch to its sequences, `tokens` `[length]` and other features. Must be
+# deterministic.
 EpochFn = Callable[[int], tf.data.Dataset]
 
 
@@ -40,10 +41,12 @@ def epochs_of_task(task: seqio.Task | seqio.Mixture, split: str, length: int) ->
 
     (A mixture of single passes would end with sequences of its largest source only.)
     """
+    features = task.output_features
+    converter = PairConverter() if len(features) > 1 else SequenceConverter()
     return lambda seed: seqio.get_dataset(
         task,
-        task_feature_lengths={"tokens": length},
-        feature_converter=SequenceConverter(),
+        task_feature_lengths={name: length if features[name].rank else None for name in features},
+        feature_converter=converter,
         dataset_split=split,
         shuffle=True,
         seed=seed,
@@ -101,7 +104,7 @@ class StreamingReader:
     def next(self) -> Features:
         sequences = [self._next_sequence() for _ in range(self._batch_size)]
         self._step += 1
-        return {"tokens": np.stack([sequences[i] for i in self._indices]).astype(np.int32)}
+        return stack_examples([sequences[i] for i in self._indices])
 
     def state(self) -> State:
         position = {"step": self._step, "epoch": self._epoch, "rows_taken": self._taken}
@@ -117,7 +120,7 @@ class StreamingReader:
         self._taken = taken
         self._sequences = self._remaining_sequences()
 
-    def _next_sequence(self) -> NDArray[np.int32]:
+    def _next_sequence(self) -> Example:
         sequence = next(self._sequences, None)
         if sequence is None:
             if self._taken == 0:
@@ -130,7 +133,7 @@ class StreamingReader:
         self._taken += 1
         return sequence
 
-    def _remaining_sequences(self) -> Iterator[NDArray[np.int32]]:
+    def _remaining_sequences(self) -> Iterator[Example]:
         """Yield the sequences of the current epoch that have not been taken."""
         deterministic = tf.data.Options()
         deterministic.deterministic = True
@@ -138,8 +141,11 @@ class StreamingReader:
             self._epoch_fn(mix_seed(self._seed, self._epoch))
             .with_options(deterministic)
             .skip(self._taken)
-            .map(lambda example: tf.ensure_shape(example["tokens"], [self._length]))
+            .map(self._with_length)
             .batch(self._batch_size)  # Only to cross from TensorFlow to NumPy less often.
             .prefetch(2)
         )
-        return itertools.chain.from_iterable(elements(batches))
+        return itertools.chain.from_iterable(map(examples_of, elements(batches)))
+
+    def _with_length(self, example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {**example, "tokens": tf.ensure_shape(example["tokens"], [self._length])}

@@ -1,17 +1,19 @@
 """The folder of prepared sequences that `tupe prepare` writes and the readers read.
 
     index.json                               metadata; written last, so it means "finished"
-    train-00000-of-00004.array_record ...    one record per sequence
+    train-00000-of-00004.array_record ...    one record per example
     validation-00000-of-00001.array_record
     tokenizer.model                          the SentencePiece model that made the ids
 
 A record is `length` token ids, little-endian: uint16 if the vocabulary size allows it, else uint32.
-uint16 halves the disk space and the bandwidth.
+uint16 halves the disk space and the bandwidth. In a folder of sentence pairs the ids are followed
+by `length` segment ids and the label `is_random_next`, uint8 each. Such a folder has format 2,
+others format 1, as those of versions without pairs.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -25,13 +27,22 @@ from tupe_jax.utils.files import atomic_file, file_size, file_sizes
 from tupe_jax.utils.object_storage import check_reachable
 from tupe_jax.utils.paths import Path
 
-FORMAT = 1
+TOKENS, SEGMENTS, IS_RANDOM_NEXT = "tokens", "segments", "is_random_next"
+"""The features of an example. `is_random_next` is 1 if the second text of a pair is from another
+document, and 0 if it follows the first."""
+
+TOKENS_ONLY, PAIRS = 1, 2
+"""The formats of a folder."""
 INDEX_FILE = "index.json"
 TOKENIZER_FILE = "tokenizer.model"
 # One record per group: a shuffled read then decompresses one sequence, not a whole group.
 WRITER_OPTIONS = "group_size:1"
 
 DtypeName = Literal["uint16", "uint32"]
+RecordType = np.dtype[np.void]
+"""The features of a record as a structured type: their names, types and shapes."""
+Features = dict[str, NDArray[np.int32]]
+"""Examples by feature, `[examples, ...]` each."""
 
 
 # The fields of the next three classes are the keys of index.json. It calls sequences "rows".
@@ -77,6 +88,14 @@ class PreparedIndex:
     def dtype(self) -> DtypeName:
         return dtype_name(self.vocab_size)
 
+    @property
+    def record(self) -> RecordType:
+        return record_type(self.packing, self.vocab_size, self.length)
+
+    @property
+    def format(self) -> int:
+        return TOKENS_ONLY if self.record.names == (TOKENS,) else PAIRS
+
 
 def dtype_name(vocab_size: int) -> DtypeName:
     """Return the smallest unsigned type that holds every token id."""
@@ -88,27 +107,53 @@ def shard_file_name(split: str, number: int, count: int) -> str:
     return f"{split}-{number:05d}-of-{count:05d}.array_record"
 
 
-def encode_sequence(tokens: ArrayLike, dtype: DtypeName) -> bytes:
-    """Return the record of a sequence. Raise ValueError if `dtype` cannot hold an id."""
-    ids = np.asarray(tokens)
-    if ids.size and (ids.min() < 0 or ids.max() > np.iinfo(dtype).max):
-        raise ValueError(f"token ids {ids.min()} to {ids.max()} do not fit {dtype}")
-    return ids.astype(_little_endian(dtype)).tobytes()
+def record_type(packing: Packing, vocab_size: int, length: int) -> RecordType:
+    """Return the features of the examples that a packing makes."""
+    of_pairs = [(SEGMENTS, "u1", (length,)), (IS_RANDOM_NEXT, "u1", ())]
+    tokens = (TOKENS, np.dtype(dtype_name(vocab_size)).newbyteorder("<"), (length,))
+    return np.dtype([tokens, *(of_pairs if packing == "pairs" else [])])
 
 
-def decode_sequences(records: Sequence[bytes], dtype: DtypeName, length: int) -> NDArray[np.int32]:
-    """Return the token ids of records, `[sequences, length]`, with two copies in total."""
-    ids = np.frombuffer(b"".join(records), _little_endian(dtype))
-    return ids.astype(np.int32).reshape(len(records), length)
+def encode_example(example: Mapping[str, ArrayLike], record: RecordType) -> bytes:
+    """Return the record of an example. Raise ValueError if a type cannot hold a value."""
+    encoded = np.zeros((), record)
+    for name in record.names or ():
+        values, dtype = np.asarray(example[name]), record[name].base
+        if values.size and (values.min() < 0 or values.max() > np.iinfo(dtype).max):
+            raise ValueError(f"{name} {values.min()} to {values.max()} do not fit {dtype.name}")
+        encoded[name] = values
+    return encoded.tobytes()
 
 
-def write_shard(path: Path, sequences: Iterable[ArrayLike], dtype: DtypeName) -> ShardFile:
-    """Write all sequences to one file, atomically."""
+def decode_records(records: Sequence[bytes], record: RecordType) -> Features:
+    """Return the features of records, with two copies in total."""
+    decoded = np.frombuffer(b"".join(records), record)
+    return {name: decoded[name].astype(np.int32) for name in record.names or ()}
+
+
+def examples_of(features: Mapping[str, NDArray[Any]]) -> Iterator[Mapping[str, Any]]:
+    """Return the examples of `[examples, ...]` features one by one."""
+    for number in range(len(features[TOKENS])):
+        yield {name: feature[number] for name, feature in features.items()}
+
+
+def stack_examples(examples: Sequence[Mapping[str, ArrayLike]]) -> Features:
+    """Return the features of at least one example, `[examples, ...]` each."""
+    return {
+        name: np.stack([np.asarray(example[name], np.int32) for example in examples])
+        for name in examples[0]
+    }
+
+
+def write_shard(
+    path: Path, examples: Iterable[Mapping[str, ArrayLike]], record: RecordType
+) -> ShardFile:
+    """Write all examples to one file, atomically."""
     count = 0
     with atomic_file(path) as unfinished:
         writer = ArrayRecordWriter(str(unfinished), WRITER_OPTIONS)
-        for sequence in sequences:
-            writer.write(encode_sequence(sequence, dtype))
+        for example in examples:
+            writer.write(encode_example(example, record))
             count += 1
         writer.close()
     return ShardFile(file=path.name, rows=count, bytes=file_size(path))
@@ -116,7 +161,7 @@ def write_shard(path: Path, sequences: Iterable[ArrayLike], dtype: DtypeName) ->
 
 def write_index(folder: Path, index: PreparedIndex) -> None:
     """Mark the folder as finished. All shards must be complete on disk before this call."""
-    content = {"format": FORMAT, **asdict(index), "dtype": index.dtype}
+    content = {"format": index.format, **asdict(index), "dtype": index.dtype}
     with atomic_file(folder / INDEX_FILE) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -166,10 +211,6 @@ def check_tokenizer_file(folder: Path, index: PreparedIndex) -> None:
         )
 
 
-def _little_endian(dtype: DtypeName) -> np.dtype[Any]:
-    return np.dtype(dtype).newbyteorder("<")
-
-
 def _check_size(path: Path, actual_bytes: int | None, expected_bytes: int) -> None:
     if actual_bytes is None:
         raise UserError(
@@ -198,10 +239,10 @@ def parse_index(folder: Path) -> PreparedIndex:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not JSON ({error}); prepare the folder again") from None
     try:
-        if content["format"] != FORMAT:
+        if content["format"] not in (TOKENS_ONLY, PAIRS):
             raise UserError(
-                f"{path}: format {content['format']}, but this version reads format {FORMAT}; "
-                "prepare the folder again"
+                f"{path}: format {content['format']}, but this version reads formats "
+                f"{TOKENS_ONLY} and {PAIRS}; prepare the folder again"
             )
         index = PreparedIndex(
             task=content["task"],
@@ -222,6 +263,11 @@ def parse_index(folder: Path) -> PreparedIndex:
             raise UserError(
                 f"{path}: this version does not know packing {index.packing!r}; prepare the folder "
                 "again"
+            )
+        if content["format"] != index.format:
+            raise UserError(
+                f"{path}: format {content['format']}, but packing {index.packing!r} has format "
+                f"{index.format}; prepare the folder again"
             )
         if content["dtype"] != index.dtype:
             raise UserError(

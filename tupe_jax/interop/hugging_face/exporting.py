@@ -33,8 +33,8 @@ def write_files(
     """Write config, weights and the content of a tokenizer's file to an existing folder.
 
     `BertForMaskedLM.from_pretrained` or `ModernBertForMaskedLM` reads the config and the weights;
-    those of a discriminator `ElectraForPreTraining`, and those of its generator, in a folder
-    inside, `ElectraForMaskedLM`.
+    those of a model with a head for next sentences `BertForPreTraining`, those of a discriminator
+    `ElectraForPreTraining`, and those of its generator, in a folder inside, `ElectraForMaskedLM`.
     An imported tokenizer is written in Hugging Face's format. A SentencePiece model is copied; only
     tupe_jax reads it.
     """
@@ -128,6 +128,8 @@ def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
     """The class of `transformers` that holds a model with this config."""
     if config.replaced_token_head:
         return "ElectraForPreTraining"
+    if config.next_sentence_head:
+        return "BertForPreTraining" if config.masked_word_head else "BertForNextSentencePrediction"
     kind = "ModernBert" if _is_modernbert(config) else "Electra" if as_electra else "Bert"
     return f"{kind}ForMaskedLM" if config.masked_word_head else f"{kind}Model"
 

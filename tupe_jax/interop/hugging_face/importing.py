@@ -93,9 +93,9 @@ def params_from_state_dict(
 ) -> tuple[ModelConfig, ParamArrays]:
     """The config and the parameters of the model in a state dict with its `config.json`.
 
-    The pooler and the heads for masked and replaced tokens are read if the checkpoint has them;
-    heads of other objectives and tasks are left out. A missing, unknown or misshapen array is an
-    error.
+    The pooler and the heads for masked tokens, replaced tokens and next sentences are read if the
+    checkpoint has them; heads of other objectives and tasks are left out. A missing, unknown or
+    misshapen array is an error.
     """
     model_type = one_of(str(settings.get("model_type")), NAMES, f"model_type in {source}")
     with name_source_in_errors(source):
@@ -114,6 +114,7 @@ def _convert(
         output_embedding_size=0 if untied_VxE is None else untied_VxE.shape[-1],
         sep_id=sep_id,
         replaced_token_head=f"{table.replaced_dense}.weight" in state,
+        next_sentence_head=f"{table.next_sentence}.weight" in state,
         no_segments=model_type in ("bert", "electra")
         and _is_zero_segment(state.get(names.SEGMENTS)),
     )

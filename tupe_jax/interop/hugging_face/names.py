@@ -70,6 +70,8 @@ class Names:
     replaced_dense: str = ""
     """The head for replaced tokens."""
     replaced_output: str = ""
+    next_sentence: str = ""
+    """BERT's head for the second text of a pair, on the pooler."""
     unused: tuple[str, ...] = ()
     """Prefixes of arrays to leave out: heads of other objectives, and buffers."""
 
@@ -92,7 +94,8 @@ BERT = Names(
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
-    unused=(*_BUFFERS, *_OTHERS_HEADS, "cls.seq_relationship."),
+    next_sentence="cls.seq_relationship",
+    unused=(*_BUFFERS, *_OTHERS_HEADS),
 )
 
 ROBERTA = replace(
@@ -264,6 +267,8 @@ def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
     if config.replaced_token_head:
         yield from linear(names.replaced_dense, replaced, "dense")
         yield from linear(names.replaced_output, replaced, "output")
+    if config.next_sentence_head:
+        yield from linear(names.next_sentence, "next_sentence_head", "output")
 
 
 def _layer(names: Names, config: ModelConfig, i: int) -> Iterator[ParamMapping]:

@@ -82,6 +82,7 @@ class CheckpointContents:
     masked_word_head: bool
     sep_id: int
     replaced_token_head: bool = False
+    next_sentence_head: bool = False
     no_segments: bool = False
     """There is no segment embedding at the input, whatever the config says."""
     output_embedding_size: int = 0
@@ -383,6 +384,7 @@ def _encoder(
         masked_word_head=contents.masked_word_head,
         replaced_token_head=contents.replaced_token_head,
         output_embedding_size=contents.output_embedding_size,
+        next_sentence_head=contents.next_sentence_head,
         pooler=contents.pooler,
         position=position,
         **others,

@@ -33,9 +33,14 @@ class PositionBiasSizes:
 
         # Replicated, so that every process can read the sizes of heads that others hold.
         whole = NamedSharding(mesh, PartitionSpec())
-        self._sizes_of: Callable[[Params], dict[str, jax.Array]] = jax.jit(
-            sizes_of, out_shardings=whole
-        )
+        compiled_at_first_call = jax.jit(sizes_of, out_shardings=whole)
+        self._lower = compiled_at_first_call.lower
+        self._sizes_of: Callable[[Params], dict[str, jax.Array]] = compiled_at_first_call
+
+    def compile(self, params: Params) -> None:
+        """Compile for weights such as these. Otherwise the first call compiles."""
+        with jax.set_mesh(self._mesh):
+            self._sizes_of = self._lower(params).compile()
 
     def __call__(self, params: Params) -> dict[str, float]:
         """Metrics such as `position_bias/relative/head_0`."""

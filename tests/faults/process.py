@@ -1,0 +1,45 @@
+"""A process of a run, forked from a server that has imported everything.
+
+Importing JAX and TensorFlow takes longer than the whole of such a small run. The server starts no
+threads, so a forked process is as good as a new one. It runs `tupe` as a user would.
+"""
+
+import atexit
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path as LocalPath
+
+# What `tupe pretrain` imports only when it needs it.
+PRELOADED = (
+    "tests.faults.process",
+    "tests.faults.campaign",
+    "tupe_jax.commands.pretrain",
+    "tupe_jax.training.loop",
+    "tupe_jax.training.summary",
+    "tupe_jax.data.pretraining.streaming_reader",
+    "tupe_jax.utils.gcs_client",
+)
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(list(PRELOADED))
+
+
+def start(arguments: Sequence[str], log: LocalPath) -> ForkServerProcess:
+    """Run `tupe` with these arguments."""
+    process = _context.Process(target=_run, args=(list(arguments), log))
+    process.start()
+    return process
+
+
+def _run(arguments: Sequence[str], log: LocalPath) -> None:
+    from tupe_jax.cli import main
+
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["tupe", *arguments]
+    code = main(arguments)
+    atexit._run_exitfuncs()  # as at the end of any program, but not of a forked one
+    sys.exit(code)

@@ -1,0 +1,264 @@
+"""The atlas: one self-contained page about all archived studies, with sortable tables and plots.
+
+The numbers are computed here and rounded; `atlas.js` in the page only sorts, filters and draws.
+"""
+
+import html
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from tupe_jax.ablation.archive import ArchivedRecords, encoded
+from tupe_jax.ablation.config import AblationConfig, Variant, run_config
+from tupe_jax.ablation.convergence import SpeedUp, mean_curve
+from tupe_jax.ablation.correlation import rank_correlation
+from tupe_jax.ablation.report.plots import coarse
+from tupe_jax.ablation.results import RunRecord, StudyResults
+from tupe_jax.ablation.table import SHOWN_MEASURES, RunColumn, columns_of
+from tupe_jax.lab.head_kinds import KINDS
+
+Json = dict[str, Any]
+_TILE = 32
+"""Positions of a drawn attention matrix; longer ones are averaged."""
+
+
+def atlas_page(studies: Mapping[str, tuple[ArchivedRecords, StudyResults]]) -> str:
+    """The page; studies by name, with what their records give."""
+    data = [
+        study_data(name, records.command, results) for name, (records, results) in studies.items()
+    ]
+    folder = resources.files(__package__)
+    parts = {
+        "style": (folder / "atlas.css").read_text(encoding="utf-8"),
+        "script": (folder / "atlas.js").read_text(encoding="utf-8"),
+        # A text such as "</script>" would end the element that holds the data.
+        "data": json.dumps(data, separators=(",", ":")).replace("</", "<\\/"),
+        "summary": html.escape(_summary(data)),
+    }
+    template = (folder / "page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(parts)
+
+
+def _summary(data: Sequence[Json]) -> str:
+    runs = sum(study["runs"] + study["tuningRuns"] for study in data)
+    hours = sum(study["cpuHours"] for study in data)
+    studies = f"{len(data)} stud{'y' if len(data) == 1 else 'ies'}"
+    return f"{studies}, {runs} finished runs, {hours:.1f} CPU hours."
+
+
+def study_data(name: str, command: str, results: StudyResults) -> Json:
+    """All that the page shows of a study."""
+    config = results.config
+    columns = columns_of(results)
+    steps = results.to_first
+    return {
+        "name": name,
+        "command": command,
+        "about": _about(config),
+        "runs": sum(map(len, results.runs.values())),
+        "tuningRuns": sum(map(len, results.tuning.values())),
+        "missing": len(results.missing),
+        "cpuHours": _rounded(sum(record.cpu_seconds for record in results.records) / 3600),
+        "first": results.first,
+        "columns": [{"title": column.title, "digits": column.digits} for column in columns],
+        "variants": [
+            _variant(config, variant, _of_seeds(results, variant), columns, steps)
+            for variant in config.variants
+        ],
+        "correlations": list(_correlations(results, columns)),
+    }
+
+
+def _about(config: AblationConfig) -> str:
+    model, data, train = config.pretrain.model, config.pretrain.data, config.pretrain.train
+    rates = ", ".join(f"{rate:g}" for rate in config.learning_rates)
+    tuned = f"; learning rate of each variant: the best of {rates} on seed {config.seed_of_tuning}"
+    held_out = ", which is not reported" if config.tunes_held_out else ""
+    return (
+        f"{model.num_layers} layers, hidden size {model.hidden_size}, "
+        f"{model.vocab_size:,} tokens in the vocabulary; {train.steps:,} steps of "
+        f"{train.batch_size} sequences of {data.length} tokens of {data.task}; seeds "
+        f"{', '.join(map(str, config.seeds))}"
+        f"{tuned + held_out if len(config.learning_rates) > 1 else f'; learning rate {rates}'}"
+    )
+
+
+def _of_seeds(results: StudyResults, variant: Variant) -> list[RunRecord]:
+    return [record for _, record in sorted(results.runs[variant.name].items())]
+
+
+def _variant(
+    config: AblationConfig,
+    variant: Variant,
+    records: Sequence[RunRecord],
+    columns: Sequence[RunColumn],
+    steps: Mapping[str, SpeedUp],
+) -> Json:
+    position = run_config(config, variant, config.seeds[0], config.learning_rates[0]).model.position
+    finished = [record for record in records if not record.diverged]
+    return {
+        "name": variant.name,
+        "encoding": variant.encoding,
+        "absolute": position.absolute,
+        "relative": position.relative,
+        "cls": "untied" if position.untie_cls else "tied",
+        "settings": ", ".join(f"{name}={value}" for name, value in variant.settings.items()),
+        "seeds": len(records),
+        "diverged": len(records) - len(finished),
+        "rate": records[0].learning_rate if records else None,
+        "parameters": records[0].parameters if records else None,
+        "values": [_cell(column, finished) for column in columns],
+        "steps": _steps(steps.get(variant.name)),
+        "curve": _curve(finished),
+        "bias": dict(_bias(finished)),
+        "heads": _heads(finished),
+        "lengths": list(_lengths(finished)),
+    }
+
+
+def _cell(column: RunColumn, records: Sequence[RunRecord]) -> Json | None:
+    found = [column.value(record) for record in records]
+    values = [column.scale * value for value in found if value is not None]
+    if not values:
+        return None
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": _rounded(statistics.fmean(values)), "sd": _rounded(spread), "n": len(values)}
+
+
+def _steps(result: SpeedUp | None) -> Json | None:
+    """The geometric mean of steps if all seeds reach the first variant's loss, and the ratio."""
+    if result is None or not result.has_goal:
+        return None
+    reached, planned = len(result.reached), len(result.steps)
+    mean = statistics.geometric_mean(result.reached) if reached == planned else None
+    interval = result.interval and [_rounded(bound) for bound in result.interval]
+    return {
+        "mean": _rounded(mean),
+        "reached": reached,
+        "ratio": _rounded(result.ratio),
+        "interval": interval,
+    }
+
+
+def _curve(records: Sequence[RunRecord]) -> Json | None:
+    """The mean over seeds of the validation loss, the lowest and the highest."""
+    curves = [np.asarray(record.validation) for record in records if record.validation]
+    if not curves:
+        return None
+    step_E = mean_curve(curves)[:, 0]
+    loss_RxE = np.array([curve_Ex2[np.isin(curve_Ex2[:, 0], step_E), 1] for curve_Ex2 in curves])
+    lines = {"mean": loss_RxE.mean(0), "low": loss_RxE.min(0), "high": loss_RxE.max(0)}
+    return {
+        "step": step_E.astype(int).tolist(),
+        **{name: [_rounded(loss) for loss in line.tolist()] for name, line in lines.items()},
+    }
+
+
+def _bias(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[Json]]]:
+    """By part of the encoding: the smallest, the mean and the largest head, over all seeds."""
+    parts = dict.fromkeys(part for record in records for part in record.bias_sizes)
+    for part in parts:
+        by_step: dict[int, list[float]] = {}
+        for record in records:
+            for step, heads in record.bias_sizes.get(part, ()):
+                by_step.setdefault(step, []).extend(size for size in heads if size is not None)
+        yield (
+            part,
+            [
+                {
+                    "step": step,
+                    "mean": _rounded(statistics.fmean(sizes)),
+                    "low": _rounded(min(sizes)),
+                    "high": _rounded(max(sizes)),
+                }
+                for step, sizes in by_step.items()
+                if sizes
+            ],
+        )
+
+
+def _heads(records: Sequence[RunRecord]) -> Json | None:
+    """Attention among identical words of the first seed, a byte for each weight."""
+    shown = next((r for r in records if r.matrices_LxHxNxN is not None), None)
+    if shown is None or shown.matrices_LxHxNxN is None:
+        return None
+    tiles_LxHxTxT = coarse(shown.matrices_LxHxNxN.astype(np.float64), _TILE)
+    layers, heads, tile, _ = tiles_LxHxTxT.shape
+    length = shown.matrices_LxHxNxN.shape[-1]
+    kinds = [kind for layer in shown.kinds for kind in layer]
+    # `encoded` is relative to the size of a tile, uniform attention to the number of positions.
+    relative = tiles_LxHxTxT * length / tile
+    return {
+        "layers": layers,
+        "heads": heads,
+        "tile": tile,
+        "positions": length,
+        "seed": shown.seed,
+        "kinds": ", ".join(f"{kinds.count(kind)} {kind}" for kind in KINDS if kind in kinds),
+        "bytes": encoded(relative),
+    }
+
+
+def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
+    """The loss of every length and rule over seeds."""
+    keys = dict.fromkeys((s.length, s.rule) for record in records for s in record.lengths)
+    for length, rule in keys:
+        scores = [
+            score
+            for record in records
+            for score in record.lengths
+            if (score.length, score.rule) == (length, rule)
+        ]
+        losses = [score.loss for score in scores if score.loss is not None]
+        if losses:
+            yield {
+                "length": length,
+                "rule": rule,
+                "mean": _rounded(statistics.fmean(losses)),
+                "low": _rounded(min(losses)),
+                "high": _rounded(max(losses)),
+                "locality": _rounded(statistics.fmean(s.measures["locality"] for s in scores)),
+            }
+
+
+def _correlations(results: StudyResults, columns: Sequence[RunColumn]) -> Iterator[Json]:
+    """Each measure of position-only attention with the loss and every score."""
+    runs = [
+        record
+        for variant in results.config.variants
+        for record in _of_seeds(results, variant)
+        if record.is_measured
+    ]
+    scores = [column for column in columns if column.title not in SHOWN_MEASURES]
+    for name, measure in SHOWN_MEASURES.items():
+        for column in scores:
+            both = [(r, measure(r), column.value(r)) for r in runs]
+            there = [(r, x, y) for r, x, y in both if x is not None and y is not None]
+            if not there:
+                continue
+            _, x, y = zip(*there, strict=True)
+            found = rank_correlation(x, y, [record.variant for record, _, _ in there])
+            if found.of_means is None:
+                continue
+            yield {
+                "measure": name,
+                "score": column.title,
+                "variants": found.variants,
+                "rho": _rounded(found.of_means),
+                "interval": found.interval and [_rounded(bound) for bound in found.interval],
+                "chance": _rounded(found.by_chance),
+                "points": [
+                    [r.variant, _rounded(x_of), _rounded(column.scale * y_of)]
+                    for r, x_of, y_of in there
+                ],
+            }
+
+
+def _rounded(value: float | None) -> float | None:
+    """To five significant digits: as much as a plot shows, and the same on every machine."""
+    return None if value is None or not np.isfinite(value) else float(f"{value:.5g}")
