@@ -43,6 +43,17 @@ def get_config() -> ConfigDict:
     config.model.replaced_token_head = False
     config.model.next_sentence_head = False
     config.model.pooler = False
+    # Parts of today's blocks, which configs/modern_rope.py has.
+    config.model.norm = "layer_norm"
+    config.model.norm_bias = True
+    config.model.first_attention_norm = True
+    config.model.linear_bias = True
+    config.model.gated_mlp = False
+    config.model.query_key_norm = False
+    config.model.attention_window = 0  # 0: all layers attend to all tokens
+    config.model.attention_global_every = 3  # used with a window only
+    config.model.masked_word_transform = True  # dense, GELU and norm before the output matrix
+    config.model.output_embedding_size = 0  # 0: the output matrix is the token embedding (tied)
 
     # The positional encoding, here BERT's. Each config sets its own.
     config.position = ConfigDict()
