@@ -4,7 +4,8 @@
 
 Each line of FOLDER/faults.jsonl is a fault, or the comparison of a whole run with one that was left
 alone. The exit code is 1 if any of them has a problem. The same command continues an interrupted
-campaign after its last complete run. 200 faults take more than an hour on two cores.
+campaign after its last complete run; when it ends, for whatever reason, its processes end with it.
+200 faults take more than an hour on two cores.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path as LocalPath
 
 from tests import gcs_emulator
 from tests.faults.campaign import COMPARISON, Result, campaign
-from tests.faults.runs import make_campground
+from tests.faults.runs import campground
 from tupe_jax.utils.text import markdown_table
 
 
@@ -34,8 +35,11 @@ def main() -> int:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     records = arguments.folder / "faults.jsonl"
     results = read_results(records)
-    with gcs_emulator.running() as emulator, records.open("a", encoding="utf-8") as file:
-        ground = make_campground(arguments.folder, emulator)
+    with (
+        gcs_emulator.running() as emulator,
+        campground(arguments.folder, emulator) as ground,
+        records.open("a", encoding="utf-8") as file,
+    ):
         for run in campaign(ground, faults=arguments.faults, seed=arguments.seed, done=results):
             results += run
             # At once: an interrupted run is repeated.

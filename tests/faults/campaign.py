@@ -10,7 +10,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tests.faults.kinds import FINISHED, KINDS, OUTAGE_SECONDS, Fault
@@ -61,6 +61,7 @@ def campaign(
     faults: int,
     seed: int,
     cells: Sequence[Cell] = CELLS,
+    kinds: Collection[Fault] = tuple(KINDS.values()),
     done: Sequence[Result] = (),
 ) -> Iterator[list[Result]]:
     """Harm runs until so many faults have been injected, and yield the results of each run."""
@@ -71,7 +72,8 @@ def campaign(
             return
         cell = cells[run % len(cells)]
         calm = _calm(ground, cell)
-        results = list(_harmed_run(ground, cell, run, calm, random.Random(f"{seed} {run}"), used))
+        choice = _Choice(cell, kinds, used, random.Random(f"{seed} {run}"))
+        results = list(_harmed_run(ground, run, calm, choice))
         if not any(result.problems for result in results):
             ground.remove(cell, _name(run))
         yield results
@@ -109,28 +111,39 @@ def _calm(ground: Campground, cell: Cell) -> _Calm:
     return _Calm(**json.loads(file.read_text()))
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """Chooses the faults of a run."""
+
+    cell: Cell
+    kinds: Collection[Fault]
+    used: Counter[str]
+    """How often each kind was injected so far, in all runs."""
+    randomly: random.Random
+
+    def next(self, workdir: Path | None) -> Fault:
+        """A kind that was used least; without damage if no work directory is given."""
+        possible = [fault for fault in self.kinds if fault.applies(self.cell, workdir)]
+        least = min(self.used[fault.name] for fault in possible)
+        return self.randomly.choice([one for one in possible if self.used[one.name] == least])
+
+
 def _name(run: int) -> str:
     return f"{run:03d}"
 
 
-def _harmed_run(
-    ground: Campground,
-    cell: Cell,
-    run: int,
-    calm: _Calm,
-    randomly: random.Random,
-    used: Counter[str],
-) -> Iterator[Result]:
+def _harmed_run(ground: Campground, run: int, calm: _Calm, choice: _Choice) -> Iterator[Result]:
+    cell = choice.cell
     ground.remove(cell, _name(run))  # of a campaign that was interrupted
     workdir = ground.workdir(cell, _name(run))
     finished = False
     injected = 0
     while injected < FAULTS_PER_RUN and not finished:
-        fault = _choose(cell, workdir, used, randomly)
+        fault = choice.next(workdir)
         if fault.damage:
-            fault.damage(checkpoints_in(workdir)[-1], randomly)
+            fault.damage(checkpoints_in(workdir)[-1], choice.randomly)
         start = ground.start(cell, workdir)
-        results = _harm(start, fault, cell, run, calm, randomly, used)
+        results = _harm(start, fault, run, calm, choice)
         finished = set(start.codes()) == {FINISHED}
         injected += len(results)
         yield from results
@@ -154,23 +167,9 @@ def _harmed_run(
     yield Result(str(cell), run, COMPARISON, "", (), 0.0, tuple(problems))
 
 
-def _choose(cell: Cell, workdir: Path | None, used: Counter[str], randomly: random.Random) -> Fault:
-    """A kind of fault that was used least so far; without damage if no work directory is given."""
-    possible = [fault for fault in KINDS.values() if fault.applies(cell, workdir)]
-    least = min(used[fault.name] for fault in possible)
-    return randomly.choice([fault for fault in possible if used[fault.name] == least])
-
-
-def _harm(
-    start: Start,
-    fault: Fault,
-    cell: Cell,
-    run: int,
-    calm: _Calm,
-    randomly: random.Random,
-    used: Counter[str],
-) -> list[Result]:
+def _harm(start: Start, fault: Fault, run: int, calm: _Calm, choice: _Choice) -> list[Result]:
     """Inject faults at random moments until one should end the run; none if it ended before."""
+    randomly = choice.randomly
     patience = calm.seconds + PATIENCE_SECONDS
     injected: list[tuple[Fault, str, float]] = []
     while True:
@@ -183,12 +182,12 @@ def _harm(
         if not start.running():
             break
         injected.append((fault, phase, time.monotonic()))
-        used[fault.name] += 1
+        choice.used[fault.name] += 1
         if fault.inject:
             fault.inject(start, randomly)
         if not fault.survived:
             break
-        fault = _choose(cell, None, used, randomly)
+        fault = choice.next(None)
     in_time = start.wait(patience, but=start.frozen)
     ended = time.monotonic()
     problems = [] if in_time else [f"still running after {patience:.0f} s: {start.tail()}"]
@@ -201,7 +200,7 @@ def _harm(
     ]
     return [
         Result(
-            *(str(cell), run, fault.name, phase, codes, round(ended - began, 1)),
+            *(str(choice.cell), run, fault.name, phase, codes, round(ended - began, 1)),
             # Of several faults, the last is the most likely cause.
             tuple(problems) if (fault, phase, began) == injected[-1] else (),
         )

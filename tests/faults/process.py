@@ -2,13 +2,20 @@
 
 Importing JAX and TensorFlow takes longer than the whole of such a small run. The server starts no
 threads, so a forked process is as good as a new one. It runs `tupe` as a user would.
+
+However a campaign ends, its processes end with it: the server ends when its pipe to the campaign
+closes, and the kernel kills the children of the server.
 """
 
 import atexit
+import ctypes
 import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path as LocalPath
 
@@ -24,6 +31,17 @@ PRELOADED = (
 )
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(PRELOADED))
+_PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def server() -> Iterator[None]:
+    """A server with the environment of this moment; at the end all its processes are killed."""
+    forkserver._forkserver._stop()
+    try:
+        yield
+    finally:
+        forkserver._forkserver._stop()
 
 
 def start(arguments: Sequence[str], log: LocalPath) -> ForkServerProcess:
@@ -34,6 +52,9 @@ def start(arguments: Sequence[str], log: LocalPath) -> ForkServerProcess:
 
 
 def _run(arguments: Sequence[str], log: LocalPath) -> None:
+    # Its copy of the campaign's end of the pipe would keep the server alive.
+    os.close(forkserver._forkserver._forkserver_alive_fd)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     from tupe_jax.cli import main
 
     with log.open("wb") as file:

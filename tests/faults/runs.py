@@ -6,11 +6,13 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path as LocalPath
 from typing import Any
+from unittest.mock import patch
 
 import orbax.checkpoint as ocp
 
@@ -212,15 +214,20 @@ def differences(calm: Mapping[str, Any], harmed: Mapping[str, Any]) -> list[str]
     return found
 
 
-def make_campground(folder: LocalPath, emulator: Emulator) -> Campground:
-    """Prepare the data of a campaign, locally and in the emulator; its clients are set up, too."""
-    os.environ.update(environment(emulator.port) | _ENVIRONMENT)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
-    corpus = folder / "corpus"
+@contextmanager
+def campground(folder: LocalPath, emulator: Emulator) -> Iterator[Campground]:
+    """Prepare the data of a campaign, locally and in the emulator. At the end nothing runs."""
+    variables = environment(emulator.port) | _ENVIRONMENT
+    variables["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
+    with patch.dict(os.environ, variables), process.server():
+        _make_corpus(folder / "corpus", emulator)
+        yield Campground(folder, emulator)
+
+
+def _make_corpus(corpus: LocalPath, emulator: Emulator) -> None:
     if not (corpus / "rows").exists():
         corpus.mkdir(parents=True)
         runs.make_corpus(Path(corpus))
     for file in corpus.rglob("*"):
         if file.is_file():
             emulator.write(f"corpus/{file.relative_to(corpus)}", file.read_bytes())
-    return Campground(folder, emulator)
