@@ -4,7 +4,7 @@
   tupe pretrain --config=attenuated_layer:modern --workdir=runs/attenuated_layer-modern
   tupe pretrain --config=attenuated_layer:tiny --workdir=runs/attenuated_layer-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+paper   1 M steps of 256 x 512 tokens; about 17 h on a v5e-16, 7 h on 8 H100 (estimated from
         FLOPs at 40 % of peak, without collectives; not measured).
         Neither paper reports a result for it in this setup.
 modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.

@@ -4,7 +4,7 @@
   tupe pretrain --config=bert_r:modern --workdir=runs/bert_r-modern
   tupe pretrain --config=bert_r:tiny --workdir=runs/bert_r-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+paper   1 M steps of 256 x 512 tokens; about 17 h on a v5e-16, 7 h on 8 H100 (estimated from
         FLOPs at 40 % of peak, without collectives; not measured).
         From the paper (base, 1 M steps): GLUE average 83.66, validation 2.055 bits per target.
         The loss depends on text and tokenizer; docs/pretraining.md lists what differs here.

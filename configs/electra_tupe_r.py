@@ -4,7 +4,7 @@
   tupe pretrain --config=electra_tupe_r:modern --workdir=runs/electra_tupe_r-modern
   tupe pretrain --config=electra_tupe_r:tiny --workdir=runs/electra_tupe_r-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.2 h on a v5e-256 (estimated from FLOPs at 40 % of
+paper   1 M steps of 256 x 512 tokens; about 19 h on a v5e-16 (estimated from FLOPs at 40 % of
         peak, without collectives; not measured). From the TUPE paper: GLUE average 86.07.
 modern  60 k steps of 2048 x 512 tokens, half as many tokens. Not tuned and not run.
 tiny    2400 steps of 16 x 64 tokens of the built-in corpus, a few minutes on two CPU cores.

@@ -4,7 +4,7 @@
   tupe pretrain --config=tupe_large:modern --workdir=runs/tupe_large-modern
   tupe pretrain --config=tupe_large:tiny --workdir=runs/tupe_large-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 3.6 h on a v5e-256, 23 h on 8 H100 (estimated from
+paper   1 M steps of 256 x 512 tokens; about 58 h on a v5e-16, 23 h on 8 H100 (estimated from
         FLOPs at 40 % of peak, without collectives; not measured).
         Expected, from the paper (large, 1 M steps): GLUE average 87.39.
 modern  60 k steps of 2048 x 512 tokens, half as many tokens: half the time.

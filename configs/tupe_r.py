@@ -4,7 +4,7 @@
   tupe pretrain --config=tupe_r:modern --workdir=runs/tupe_r-modern
   tupe pretrain --config=tupe_r:tiny --workdir=runs/tupe_r-tiny
 
-paper   1 M steps of 256 x 512 tokens; about 1.1 h on a v5e-256, 7 h on 8 H100 (estimated from
+paper   1 M steps of 256 x 512 tokens; about 17 h on a v5e-16, 7 h on 8 H100 (estimated from
         FLOPs at 40 % of peak, without collectives; not measured).
         From the paper (base, 1 M steps): GLUE average 85.04, validation 2.044 bits per target.
         The loss depends on text and tokenizer; docs/pretraining.md lists what differs here.

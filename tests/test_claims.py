@@ -33,7 +33,6 @@ NO_CLAIM = (
     "as if they never overlapped",
     "identical-word probing of public models",
     "by identical words, 64 of them",
-    "and is not equal here",
     "The work directory must be the same for all processes",
 )
 """Where a strong word says nothing of this project, or denies something."""

@@ -75,8 +75,8 @@ for command in cli.COMMANDS:
 def test_without_arguments_it_lists_the_commands_by_purpose(capsys):
     assert cli.main([]) == 0
     shown = capsys.readouterr().out
-    for purpose, commands in cli.PURPOSES.items():
-        (_, after) = shown.split(f"\n{purpose}:\n")
+    for group, commands in cli.COMMAND_GROUPS.items():
+        (_, after) = shown.split(f"\n{group}:\n")
         lines = after.splitlines()[: len(commands)]
         assert [line.split()[0] for line in lines] == [command.name for command in commands]
 

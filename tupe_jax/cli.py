@@ -35,7 +35,7 @@ class Command:
         return f"tupe_jax.commands.{self.name.replace('-', '_')}"
 
 
-PURPOSES: Mapping[str, tuple[Command, ...]] = {
+COMMAND_GROUPS: Mapping[str, tuple[Command, ...]] = {
     "train": (
         Command("pretrain", "pre-train a model on text, or resume a run"),
         Command("finetune", "fine-tune a model on a GLUE task or on your own file"),
@@ -56,7 +56,7 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
         Command("shardings", "print how a config is sharded across devices"),
         Command("compile", "compile a config for a TPU or GPU, and report memory and speed"),
         Command("rehearse", "check storage, data, memory, speed and cost before a run on a pod"),
-        Command("check-progress", "refuse to restart a run that makes no progress; for launchers"),
+        Command("check-progress", "for launch scripts: fail if restarts make no progress"),
     ),
     "convert models": (
         Command(
@@ -76,7 +76,7 @@ PURPOSES: Mapping[str, tuple[Command, ...]] = {
         Command("completion", "print a completion script for a shell"),
     ),
 }
-COMMANDS = tuple(command for commands in PURPOSES.values() for command in commands)
+COMMANDS = tuple(command for commands in COMMAND_GROUPS.values() for command in commands)
 
 
 class Parser(argparse.ArgumentParser):
@@ -101,17 +101,17 @@ def parser_of(command: Command) -> Parser:
 def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command; `overrides` are the `--config.key=value` among them."""
     parser = parser_of(command)
-    # argparse does not know them.
+    # argparse does not know the overrides.
     overrides = [word for word in words if word.startswith("--config.")]
     for override in overrides:
         if "=" not in override:
             parser.error(f"{override}: write {override}=VALUE, with an equals sign")
     known = [name for action in parser._actions for name in action.option_strings]
-    others = _as_spelled(known, [word for word in words if word not in overrides])
+    others = _normalize_option_names(known, [word for word in words if word not in overrides])
     # Intermixed: options may come between a model and its texts.
     arguments, unknown = parser.parse_known_intermixed_args(others)
     if unknown:
-        # Without the values that may follow them.
+        # Name only the options: the words after them may be their values.
         options = [word for word in unknown if word.startswith("-")] or unknown
         near = did_you_mean(options[0].partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(options)}{near}")
@@ -121,7 +121,7 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _as_spelled(known: Sequence[str], words: Sequence[str]) -> list[str]:
+def _normalize_option_names(known: Sequence[str], words: Sequence[str]) -> list[str]:
     """The words, with options as the command spells them: --data-dir becomes --data_dir."""
     spelling = {name.replace("_", "-"): name for name in known}
     end = words.index("--") if "--" in words else len(words)
@@ -136,8 +136,8 @@ def _as_spelled(known: Sequence[str], words: Sequence[str]) -> list[str]:
 def _overview() -> str:
     width = max(len(command.name) for command in COMMANDS)
     lines = []
-    for purpose, commands in PURPOSES.items():
-        lines += ["", f"{purpose}:"]
+    for group, commands in COMMAND_GROUPS.items():
+        lines += ["", f"{group}:"]
         lines += [f"  {command.name:<{width}}  {command.summary}" for command in commands]
     return f"""usage: tupe <command> [arguments]
 {chr(10).join(lines)}
@@ -184,7 +184,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_what_cannot_be_written(stream: TextIO) -> None:
-    """Otherwise Python tries again at exit, fails, and replaces the exit code by 120."""
+    """Redirect a stream that cannot be flushed to the null device.
+
+    Otherwise Python tries again at exit, fails, and replaces the exit code by 120.
+    """
     try:
         stream.flush()
     except OSError:

@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
     config.model.attention_implementation = "auto"  # a fused kernel where one can run
     config.model.layer_loop = "auto"  # unrolled on CPU, a scan over layers elsewhere
     config.model.remat = "none"  # keep all activations for the backward pass
-    # Parts of other encoders (ALBERT, BERT, ELECTRA, XLNet), which imported models may have.
+    # Parts of ALBERT, BERT, ELECTRA and XLNet: for imported models and other objectives.
     config.model.embedding_size = 0  # 0: as hidden_size
     config.model.embedding_norm = True  # LayerNorm on the embeddings, as in BERT and TUPE
     config.model.segments = 0  # no segment embeddings
@@ -42,6 +42,17 @@ def get_config() -> ConfigDict:
     config.model.replaced_token_head = False
     config.model.next_sentence_head = False
     config.model.pooler = False
+    # Parts of today's blocks, which configs/modern_rope.py has.
+    config.model.norm = "layer_norm"
+    config.model.norm_bias = True
+    config.model.first_attention_norm = True
+    config.model.linear_bias = True
+    config.model.gated_mlp = False
+    config.model.query_key_norm = False
+    config.model.attention_window = 0  # 0: all layers attend to all tokens
+    config.model.attention_global_every = 3  # used with a window only
+    config.model.masked_word_transform = True  # dense, GELU and norm before the output matrix
+    config.model.output_embedding_size = 0  # 0: the output matrix is the token embedding (tied)
 
     # The positional encoding, here BERT's. Each config sets its own.
     config.position = ConfigDict()
@@ -51,10 +62,10 @@ def get_config() -> ConfigDict:
     config.position.max_length = 512  # rows of a table; fine-tuning may use more than data.length
     config.position.relative_bins = 32  # T5's buckets
     config.position.max_distance = 128  # T5, Shaw, DeBERTa: all beyond count as this
-    config.position.decay_left = 0.5  # attenuated encodings: w of exp(-w d^2) to the left,
-    config.position.decay_right = 0.5  # and to the right; 0.5: https://arxiv.org/abs/2310.12864
+    config.position.decay_left = 0.5  # attenuated encodings: w of exp(-w d^2), left of the query
+    config.position.decay_right = 0.5  # right of it; https://arxiv.org/abs/2310.12864 has 0.5
     config.position.attenuation_gain = 1.0  # factor of that bias; 1 as published
-    config.position.options = ConfigDict()  # options of an encoding, by name; these have none
+    config.position.options = ConfigDict()  # options of an encoding, by name; empty: their defaults
 
     # The text and how it becomes sequences of tokens.
     config.data = ConfigDict()
@@ -63,7 +74,7 @@ def get_config() -> ConfigDict:
     config.data.cleaning = "none"  # generated text is clean
     config.data.vocabulary = ""  # empty: train a tokenizer of model.vocab_size tokens
     config.data.prepared = ""  # empty: prepare the data in the work directory
-    config.data.reader = "prepared"
+    config.data.reader = "prepared"  # "live": tokenize while training, for small runs
     config.data.length = 64  # tokens, [CLS] included; the sentences are short
     config.data.packing = "stream"  # no padding: every token trains
 
@@ -120,13 +131,13 @@ def get_config() -> ConfigDict:
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 300  # steps
     config.checkpoint.every_minutes = 30.0  # if the last one is older; 0: off
-    config.checkpoint.keep = 3  # the newest ones,
-    config.checkpoint.keep_best = True  # the one with the lowest validation loss,
-    config.checkpoint.keep_steps = ()  # and those of these steps
+    config.checkpoint.keep = 3  # the newest checkpoints
+    config.checkpoint.keep_best = True  # and the one with the lowest validation loss
+    config.checkpoint.keep_steps = ()  # and those of these steps, which are also saved
 
     # When a run that hangs ends, to be restarted (exit code 76).
     config.watchdog = ConfigDict()
-    config.watchdog.stalled_minutes = 10.0  # without a step; 0: off, with the next two
+    config.watchdog.stalled_minutes = 10.0  # without a step; 0: no limit here and in the next two
     config.watchdog.compile_minutes = 60.0
     config.watchdog.checkpoint_minutes = 30.0  # of saving or restoring
     config.watchdog.silence_seconds = 60.0  # without a heartbeat of a process

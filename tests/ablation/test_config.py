@@ -12,6 +12,7 @@ from tupe_jax.ablation.config import (
     ablation_config,
     run_config,
     study,
+    training_flops,
 )
 from tupe_jax.config.loading import known_configs, load_config
 from tupe_jax.finetune.config import FinetuneConfig
@@ -40,6 +41,23 @@ def test_a_run_is_the_shared_pre_training_with_its_own_encoding_seed_and_rate():
 def test_a_variant_may_differ_in_more_than_its_encoding():
     deep = Variant("deep", "tupe_a", {"model.num_layers": 3})
     assert run_config(CONFIG, deep, 0, 1e-3).model.num_layers == 3
+
+
+def test_at_equal_flops_the_steps_of_a_variant_follow_from_its_cost():
+    electra = Variant(
+        "RTD", "bert_a", {"objective.name": "replaced_token", "objective.generator_size": 0.5}
+    )
+    deep = Variant("deep", "bert_a", {"model.num_layers": 3})
+    config = replace(CONFIG, variants=(Variant("MLM", "bert_a"), electra, deep), equal_flops=True)
+    assert config.objectives == ["masked_lm", "replaced_token"]
+    runs = [run_config(config, variant, 0, 1e-3) for variant in config.variants]
+    first, *others = runs
+    assert first.train.steps == CONFIG.pretrain.train.steps
+    for run in others:
+        assert run.train.steps < first.train.steps
+        step = training_flops(run) / run.train.steps
+        assert abs(training_flops(run) - training_flops(first)) <= step / 2
+        assert run.train == replace(first.train, steps=run.train.steps)
 
 
 def test_a_study_is_what_its_config_file_says():
@@ -86,7 +104,13 @@ def test_a_study_may_do_without_fine_tuning():
             lambda: small_study(["bert_a", "bert_a"]),
             "variants=bert_a,bert_a ",
         ),
-        (lambda: Variant("a", "bert_a", {"objective.name": "masked_lm"}), "sets objective.name"),
+        (lambda: Variant("a", "bert_a", {"train.steps": 3}), "sets train.steps"),
+        (
+            lambda: replace(
+                CONFIG, variants=(Variant("a", "bert_a", {"objective.name": "masked_lm_nsp"}),)
+            ),
+            "objective.name=masked_lm_nsp .*data.packing",
+        ),
         (lambda: small_study(seeds=()), "config.seeds is empty"),
         (lambda: small_study(tuning_seed=1), "config.tuning_seed=1 .*config.seeds=0,1"),
         (lambda: small_study(tuning_seed=-2), "config.tuning_seed=-2 "),

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from tests.ablation.studies import record_of, small_study
+from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.results import StudyResults, TaskScore
 from tupe_jax.ablation.table import csv_table, markdown
 from tupe_jax.ablation.work_plan import RunKey
@@ -137,3 +138,47 @@ def test_the_csv_has_every_number_of_every_run():
     assert first["Random_delta"] == "-0.25"
     assert (first["Random_delta_low"], first["Random_delta_high"]) == ("-0.375", "-0.125")
     assert math.isclose(float(first["symmetry"]), 0.5)
+
+
+ELECTRA = Variant(
+    "RTD", "bert_a", {"objective.name": "replaced_token", "objective.generator_size": 0.5}
+)
+BOTH = replace(
+    CONFIG,
+    variants=(Variant("MLM", "bert_a"), Variant("MLM-2", "tupe_a"), ELECTRA),
+    equal_flops=True,
+)
+
+
+def mixed(*losses):
+    """Finished runs of two variants of masked LM and one of replaced-token detection."""
+    names = [variant.name for variant in BOTH.variants]
+    runs = {
+        name: {0: record_of(BOTH, RunKey(name, 0, 1e-3), loss=loss)}
+        for name, loss in zip(names, losses, strict=True)
+    }
+    tuning = {
+        name: {1e-3: record}
+        for name, (record,) in zip(names, map(dict.values, runs.values()), strict=True)
+    }
+    return StudyResults(BOTH, runs, tuning, missing=())
+
+
+def test_no_column_has_the_losses_of_two_objectives():
+    header, _, *rows = map(cells, markdown(mixed(3.0, 4.0, 9.0)).split("\n")[:5])
+    lines = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert [line["validation loss of masked_lm, nats"] for line in lines.values()] == [
+        "3.000", "4.000", "-",
+    ]  # fmt: skip
+    assert [line["validation loss of replaced_token, nats"] for line in lines.values()] == [
+        "-", "-", "9.000",
+    ]  # fmt: skip
+    costs = {float(line["training FLOPs"]) for line in lines.values()}
+    assert max(costs) < 1.6 * min(costs)  # four steps: rounded to whole ones
+    assert lines["RTD"]["builtin_sst, %"] == "75.0"
+
+
+def test_variants_of_another_objective_have_no_steps_to_the_first_ones_loss():
+    found = mixed(3.0, 4.0, 0.1)
+    assert found.curves.keys() == {"MLM", "MLM-2"}
+    assert found.to_first.keys() == {"MLM-2"}

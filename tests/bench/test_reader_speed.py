@@ -15,6 +15,7 @@ from tupe_jax.data.pretraining.token_shards import read_index
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "SECONDS_PER_REPEAT", 0.02)
     monkeypatch.setattr(bench, "RANDOM_ROWS", 800)
+    monkeypatch.setattr(bench, "RANDOM_SHARDS", 8)
 
 
 @pytest.mark.slow
@@ -32,6 +33,22 @@ def test_a_given_folder_is_measured(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert read_index(tmp_path).splits["train"].rows == 64
     assert cli.main(["bench", "reader", f"--data={tmp_path}", "--batch-size=4"]) == 0
     assert capsys.readouterr().out.startswith("reader 4 x 16: ")
+
+
+def test_latency_is_added_to_each_read_and_reads_overlap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader_speed.write_random_sequences(tmp_path, rows=256, length=16, shards=64)
+    arguments = ["bench", "reader", f"--data={tmp_path}", "--batch-size=64", "--json"]
+    assert cli.main([*arguments, "--latency=50ms", "--hosts=2"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["shape"] == [32, 16]
+    # One after the other, the 32 reads of a batch would take 1.6 s.
+    assert min(result["batch_seconds"]) < 0.4
+    # The first batch waits for the opening of a shard and for a read.
+    assert min(result["resume_seconds"].values()) > 4 * 0.05
+    assert cli.main([*arguments, "--latency=30"]) == cli.USER_ERROR_EXIT_CODE
+    assert "--latency" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_prepared_is_a_user_error(

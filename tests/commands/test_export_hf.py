@@ -1,6 +1,7 @@
 """An exported BERT-A computes the same in `transformers`."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.model.helpers import (
     small_config,
     spread_model,
 )
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import PositionConfig
 from tupe_jax.inference.loading import load
 from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
@@ -37,6 +39,55 @@ def test_transformers_reads_what_was_trained_here(tmp_path):
     for ours, others in zip(hidden_states(model, tokens), expected.hidden_states, strict=True):
         ours, others = np.asarray(ours)[is_word], others.numpy()[is_word]
         np.testing.assert_allclose(ours, others, rtol=0, atol=1e-5 * abs(others).max())
+
+
+def test_transformers_reads_a_modern_block(tmp_path):
+    shipped = from_config_dict(load_config("modern_rope:tiny")).model
+    model = spread_model(replace(shipped, vocab_size=50, hidden_size=16, mlp_size=24, num_layers=3))
+    write_files(model, None, tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert isinstance(theirs, transformers.ModernBertForMaskedLM)
+    tokens = random_tokens(length=30)  # longer than the window
+    is_word = tokens != 0
+    with torch.no_grad():
+        expected = theirs(torch.tensor(tokens), torch.tensor(is_word)).logits.numpy()[is_word]
+    ours = np.asarray(logits(model, tokens))[is_word]
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+MODERN = {
+    "pre_layer_norm": True,
+    "first_attention_norm": False,
+    "gated_mlp": True,
+    "norm_bias": False,
+    "attention_window": 4,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"linear_bias": False, "num_layers": 5},
+        {"norm_bias": True, "output_embedding_size": 16},
+        {"attention_window": 0},
+        {"masked_word_head": False, "attention_global_every": 2},
+    ],
+    ids=str,
+)
+def test_an_exported_modern_block_is_imported_bit_for_bit(changes):
+    options = {"rope_base": 160.0, "rope_local_base": 20.0}
+    position = PositionConfig("none", "rope", untie_cls=False, max_length=20, options=options)
+    config = small_config(**{**MODERN, "position": position, **changes})
+    model = spread_model(config)
+    ours = {path: array.copy() for path, array in arrays_of(model).items()}
+    ours["encoder", "layers", "attention_norm", "scale"][0] = 1  # the first layer has no norm
+    if config.norm_bias:
+        ours["encoder", "layers", "attention_norm", "bias"][0] = 0
+    back, theirs = params_from_state_dict(*to_state_dict(model), sep_id=config.sep_id)
+    assert back == config
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path])
 
 
 def test_a_sentencepiece_model_is_exported_and_imported(tmp_path):
@@ -68,7 +119,9 @@ def test_exported_weights_are_imported_bit_for_bit():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (small_config("tupe_a"), r"BERT-A only: position\.absolute='untied' should be 'added'"),
+        (small_config("tupe_a"), r"position\.absolute='untied' should be 'added'"),
+        (small_config("bert_a", gated_mlp=True), r"model\.gated_mlp=True should be False"),
+        (small_config("rope"), r"model\.pre_layer_norm=False should be True"),
         (small_config("bert_r"), r"position\.relative='t5' should be 'none'"),
         (small_config("bert_a", share_layers=True), r"model\.share_layers=True should be False"),
     ],

@@ -106,7 +106,7 @@ ENCODINGS = tuple(
     name
     for name in shipped_configs()
     if name not in ("finetune", "glue", "locality_symmetry", "quickstart", "tupe_large")
-    and not name.startswith(("electra_", "ablations/", "recipes/"))
+    and not name.startswith(("electra_", "modern_", "ablations/", "recipes/"))
 )
 
 

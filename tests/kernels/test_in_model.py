@@ -77,7 +77,7 @@ def test_long_rows_get_no_bias_of_the_size_of_the_scores(monkeypatch):
     monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", 0)  # as if all sequences were long
     config = small_config("tupe_r", attention_implementation="pallas", **SETTINGS)
     encoder, tokens = spread_model(config).encoder, random_tokens()
-    bias = jax.eval_shape(lambda: Encoder.shared_inputs(encoder, tokens).bias)
+    bias = jax.eval_shape(lambda: Encoder.shared_inputs(encoder, tokens)[0].bias)
     assert isinstance(bias, FactoredBias)
     assert all(leaf.shape[1:] != (13, 13) for leaf in jax.tree.leaves(bias))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.model.helpers import logits, small_config, spread_model
+from tupe_jax.config.schema import discriminator_config
 from tupe_jax.data.labelled.blimp_snli import MinimalPair, read_minimal_pairs
 from tupe_jax.inference.batching import batches, encode_sentences
 from tupe_jax.inference.fill_mask import pseudo_log_likelihoods
@@ -70,6 +71,18 @@ def test_pairs_are_scored_by_paradigm_and_together(model):
     assert results["all"].delta.estimate == pytest.approx(np.mean(delta), rel=1e-4)
     assert results["all"].delta.low < np.mean(delta) < results["all"].delta.high
     assert results["same words"].accuracy.estimate == 0.5
+
+
+def test_a_discriminator_prefers_the_sentence_whose_tokens_are_likelier_original():
+    model = spread_model(discriminator_config(small_config("tupe_r")))
+    texts = ["7 8 9", "7 20 9 11", "13 14", "30 31 32 33"]
+    rows = encode_sentences(Numbers(), texts, model.config)
+    scores = [float(jax.nn.log_sigmoid(-model.replaced_BxS(np.array([row]))).sum()) for row in rows]
+    pairs = [MinimalPair(texts[0], texts[1], "one"), MinimalPair(texts[2], texts[3], "one")]
+    found = score_pairs(model, Numbers(), pairs)["one"]
+    delta = [scores[0] - scores[1], scores[2] - scores[3]]
+    assert found.accuracy.estimate == np.mean(np.array(delta) > 0)
+    assert found.delta.estimate == pytest.approx(np.mean(delta), rel=1e-4)
 
 
 def test_batches_hold_every_sequence_once(model):

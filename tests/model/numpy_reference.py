@@ -16,6 +16,14 @@ def layer_norm(x, scale, bias):
     return (x - mean) / np.sqrt(variance + EPS) * scale + bias
 
 
+def rms_norm(x, scale):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + EPS) * scale
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
 def gelu(x):
     return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
@@ -104,8 +112,12 @@ def reset(v, theta_1, theta_2):
 # ------------------------------------------------------------------ logits [H, S, S] of one row
 
 
-def logits(position, q, k, shared, own, heads):
+def logits(position, q, k, shared, own, heads, local=False):
     """All logits of one row of the batch; q, k are [S, H, d]."""
+
+    def rotated(q, k):
+        return rope_dots(q, k, position.options, local)
+
     length, _, d = q.shape
     absolute, relative = shared.get("absolute", {}), shared.get("relative", {})
     own_relative = own.get("relative", {})
@@ -116,10 +128,10 @@ def logits(position, q, k, shared, own, heads):
     if position.absolute == "mixed":
         products += 3
         u = own_relative["u_bias"] if position.relative == "transformer_xl" else 0
-        pair_dots = rope_dots if position.relative == "rope" else plain_dots
+        pair_dots = rotated if position.relative == "rope" else plain_dots
         dots = mixed_dots(absolute, q + u, k, pair_dots)
     elif position.relative == "rope":
-        dots = rope_dots(q, k)
+        dots = rotated(q, k)
     elif position.relative == "transformer_xl":
         dots = plain_dots(q + own_relative["u_bias"], k)
     if position.relative == "transformer_xl":
@@ -234,15 +246,19 @@ def transformer_xl_dots(weights, q):
     return over_pairs(len(q), value).transpose(2, 0, 1)
 
 
-def rope_dots(q, k):
-    """Equation 15 of the RoFormer paper as a d x d rotation matrix, planes (m, m + d/2)."""
+def rope_dots(q, k, options, local):
+    """Equation 15 of the RoFormer paper as a d x d rotation matrix, planes (m, m + n/2) of n."""
     d = q.shape[-1]
+    n = int(d * options.get("rope_share", 1)) // 2 * 2
+    base = options.get("rope_base", 10000)
+    if local:
+        base = options.get("rope_local_base", 0) or base
 
     def rotation(position):
-        matrix = np.zeros((d, d))
-        for m in range(d // 2):
-            angle = position * 10000 ** (-2 * m / d)
-            a, b = m, m + d // 2
+        matrix = np.eye(d)
+        for m in range(n // 2):
+            angle = position * base ** (-2 * m / n)
+            a, b = m, m + n // 2
             matrix[a, a] = matrix[b, b] = math.cos(angle)
             matrix[a, b], matrix[b, a] = -math.sin(angle), math.sin(angle)
         return matrix
@@ -280,6 +296,11 @@ def layer_slice(tree, i):
     return {n: layer_slice(t, i) if isinstance(t, dict) else t[i] for n, t in tree.items()}
 
 
+def is_global(config, layer):
+    every = config.attention_global_every
+    return every > 0 and layer % every == 0
+
+
 def encode(config, arrays, tokens):
     """Hidden states [layers + 1][B, S, D] of the encoder, each row on its own."""
     encoder = nested(arrays)["encoder"]
@@ -293,7 +314,13 @@ def encode_row(config, encoder, tokens):
     words = tokens != config.pad_id
 
     def norm(w, y):
-        return layer_norm(y, w["scale"], w["bias"])
+        if config.norm == "rms_norm":
+            assert w.keys() == {"scale"}
+            return rms_norm(y, w["scale"])
+        return layer_norm(y, w["scale"], w.get("bias", 0))
+
+    def linear(w, y, axes=1):
+        return np.tensordot(y, w["kernel"], axes) + w.get("bias", 0)
 
     x = encoder["word_embedding"][tokens]
     if position.absolute == "added":
@@ -306,25 +333,38 @@ def encode_row(config, encoder, tokens):
     for i in range(config.num_layers):
         layer = layer_slice(encoder["layers"], i)
 
-        def attend(y, layer=layer):
+        def attend(y, layer=layer, i=i):
             attention = layer["attention"]
-            w = attention["query_key_value"]
-            q, k, v = np.moveaxis(np.tensordot(y, w["kernel"], 1) + w["bias"], 1, 0)
+            q, k, v = np.moveaxis(linear(attention["query_key_value"], y), 1, 0)
+            if config.query_key_norm:
+                q, k = norm(attention["query_norm"], q), norm(attention["key_norm"], k)
             own = attention.get("positions", {})
-            a = logits(position, q, k, shared, own, heads)
+            is_local = config.attention_window > 0 and not is_global(config, i)
+            a = logits(position, q, k, shared, own, heads, is_local)
             a[:, :, ~words] = -np.inf
+            if is_local:
+                far = over_pairs(len(y), lambda i, j: 2 * abs(i - j) > config.attention_window)
+                # A token of padding may see none: what it then holds is compared with nothing.
+                a[:, far & words[:, None]] = -np.inf
             mixed = np.einsum("hij,jhd->ihd", softmax(a), v)
-            return (
-                np.tensordot(mixed, attention["output"]["kernel"], 2) + attention["output"]["bias"]
-            )
+            return linear(attention["output"], mixed, 2)
 
         def mlp(y, layer=layer):
-            y = gelu(y @ layer["mlp_in"]["kernel"] + layer["mlp_in"]["bias"])
-            return y @ layer["mlp_out"]["kernel"] + layer["mlp_out"]["bias"]
+            activation = {"gelu": gelu, "silu": silu}[config.activation]
+            if config.gated_mlp:
+                y = activation(linear(layer["mlp_gate"], y)) * linear(layer["mlp_in"], y)
+            else:
+                y = activation(linear(layer["mlp_in"], y))
+            return linear(layer["mlp_out"], y)
 
         for name, branch in (("attention_norm", attend), ("mlp_norm", mlp)):
             w = layer[name]
-            x = x + branch(norm(w, x)) if config.pre_layer_norm else norm(w, x + branch(x))
+            if not config.pre_layer_norm:
+                x = norm(w, x + branch(x))
+            elif i == 0 and name == "attention_norm" and not config.first_attention_norm:
+                x = x + branch(x)
+            else:
+                x = x + branch(norm(w, x))
         states.append(x)
     if config.pre_layer_norm:
         states[-1] = norm(encoder["final_norm"], x)

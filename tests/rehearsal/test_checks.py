@@ -30,14 +30,13 @@ from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.process_group import SINGLE_PROCESS
 from tupe_jax.distributed.sharding_rules import MESH_AXES
 from tupe_jax.rehearsal import checks
-from tupe_jax.rehearsal.checks import Plan, rehearse
+from tupe_jax.rehearsal.checks import CHECKS, Plan, rehearse
 from tupe_jax.rehearsal.prices import PRICES, Price
 from tupe_jax.rehearsal.storage_speed import StorageSpeed
 from tupe_jax.run.resume_checks import CONFIG_FILE
 from tupe_jax.run.workdir import hold
 from tupe_jax.utils.paths import Path
 
-CHECKS = ["storage", "run", "data", "compile", "reader", "checkpoints", "cost"]
 SEQUENCES = 4096
 
 
@@ -90,7 +89,7 @@ def findings(plan):
 
 def test_all_checks_of_a_good_plan_say_go(prepared, tmp_path):
     found = findings(plan(tmp_path / "run", prepared))
-    assert list(found) == CHECKS
+    assert tuple(found) == CHECKS
     assert {finding.verdict for finding in found.values()} == {"go"}
     assert not (tmp_path / "run").exists()
     epochs = found["data"].values["epochs"]
@@ -162,6 +161,38 @@ def test_saves_that_take_longer_than_their_interval_are_a_no_go(prepared, tmp_pa
     values = rarely["checkpoints"].values
     assert values["interval_seconds"] == 60 * 30  # by time
     assert values["save_seconds"] == pytest.approx(values["bytes"] / 1e5)
+    assert values["restore_seconds"] == pytest.approx(values["bytes"] / 1e6)
+
+
+@pytest.mark.parametrize(
+    "speed", [StorageSpeed(0.03, 1e3, 1e9), StorageSpeed(0.03, 1e9, 1e3)], ids=["read", "write"]
+)
+def test_a_save_or_restore_beyond_the_limit_of_the_watchdog_is_a_no_go(
+    speed, prepared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checks, "measure_storage", lambda folder: speed)
+    rarely = ["--config.checkpoint.every=1000000", "--config.checkpoint.every_minutes=100000"]
+
+    def checkpoints(*overrides):
+        return findings(plan(tmp_path, prepared, *rarely, *overrides))["checkpoints"]
+
+    values = checkpoints().values
+    minutes = max(values["save_seconds"], values["restore_seconds"]) / 60
+    below, above = (f"--config.watchdog.checkpoint_minutes={f * minutes}" for f in (0.9, 1.1))
+    assert checkpoints(below).verdict == "no-go"
+    assert "watchdog.checkpoint_minutes" in checkpoints(below).text
+    assert checkpoints(above).verdict == "go"
+    assert checkpoints(below, "--config.watchdog.stalled_minutes=0").verdict == "go"
+
+
+def test_the_cost_names_the_assumed_speed_and_the_source_of_the_price(prepared, tmp_path):
+    listed = findings(plan(tmp_path, prepared))["cost"]
+    assert listed.values["peak_share"] == 1e-4
+    assert "0.01% of their peak" in listed.text
+    assert "list price" in listed.text
+    given = findings(plan(tmp_path, prepared, price=Price(2.0)))["cost"]
+    assert "--price" in given.text
+    assert "list price" not in given.text
 
 
 def test_a_work_directory_of_another_config_is_a_no_go(prepared, tmp_path):
@@ -197,13 +228,20 @@ def test_the_exit_code_is_the_verdict(prepared, tmp_path, capsys):
     arguments += [f"--workdir={tmp_path / 'run'}", f"--config.data.prepared={prepared}"]
     assert main(arguments) == 0
     page = capsys.readouterr().out
-    assert [line.split()[1] for line in page.splitlines() if line.startswith("  go ")] == CHECKS
+    checked = [line.split()[1] for line in page.splitlines() if line.startswith("  go ")]
+    assert tuple(checked) == CHECKS
+    assert "not checked" not in page
+    train = plan(tmp_path, prepared).config.train
+    assert f"{train.steps:,} steps of {train.batch_size:,} sequences of 64 tokens" in page
     assert main([*arguments, "--config.data.length=32", "--json"]) == 1
     printed = json.loads(capsys.readouterr().out)
     assert not printed["go"]
     assert [finding["check"] for finding in printed["findings"]] == [
         check for check in CHECKS if check != "reader"
     ]
+    assert main([*arguments, "--config.data.length=32"]) == 1
+    (left_out,) = [line for line in capsys.readouterr().out.splitlines() if "not checked" in line]
+    assert left_out.endswith(": reader")
 
 
 @pytest.mark.parametrize("wrong", ["--price=-1", "--peak-share=2", "--target=v5e"])

@@ -53,15 +53,15 @@ def test_a_timer_of_zero_minutes_never_asks(clock):
 def test_a_request_to_save_stays_until_it_is_done(clock):
     """A batch of an evaluation may be the first to see it."""
     requests = Requests(NeverStop(), SaveTimer(1.0, clock), jax.make_mesh((1,), ("data",)))
-    assert not requests.stop
-    assert not requests.save
+    assert not requests.agree_to_stop()
+    assert not requests.save_agreed
     clock.now = 61.0
-    assert not requests.stop
-    assert not requests.stop
-    assert requests.save
+    assert not requests.agree_to_stop()
+    assert not requests.agree_to_stop()
+    assert requests.save_agreed
     requests.saved()
-    assert not requests.stop
-    assert not requests.save
+    assert not requests.agree_to_stop()
+    assert not requests.save_agreed
 
 
 @pytest.fixture

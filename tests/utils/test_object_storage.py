@@ -144,12 +144,12 @@ def test_shards_behind_a_proxy_that_does_not_answer_are_a_retry():
     """ArrayRecord's client alone would try for more than ten minutes."""
     program = """
 from tupe_jax.data.pretraining.readers import TokenShards
-from tupe_jax.data.pretraining.token_shards import ShardFile
+from tupe_jax.data.pretraining.token_shards import ShardFile, record_type
 from tupe_jax.utils import object_storage
 from tupe_jax.utils.paths import storage_path
 object_storage.ANSWER_SECONDS = 3.0
 shards = [ShardFile("shard.arecord", rows=4, bytes=100)]
-TokenShards(storage_path("gs://runs/behind"), shards, length=8, dtype="uint16").read([0])
+TokenShards(storage_path("gs://runs/behind"), shards, record_type("stream", 99, 8)).read([0])
 """
     proxies = {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
     done = subprocess.run(

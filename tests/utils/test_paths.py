@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tupe_jax import cli
+from tupe_jax.ablation.config import DownstreamConfig, MeasureConfig
 from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
 from tupe_jax.utils.paths import Path, absolute, glob_in, is_object, storage_path
@@ -38,6 +39,16 @@ def test_every_other_scheme_is_refused_by_name(given):
         ["export", "model", "{}"],
         ["finetune", "--checkpoint=model", "--task=sst2", "--data_dir={}"],
         ["fill-mask", "{}", "a [MASK]"],
+        ["encode", "{}", "a"],
+        ["score", "{}", "a"],
+        ["predict", "{}", "a"],
+        ["analyze", "{}"],
+        ["export", "{}", "out"],
+        ["finetune", "--checkpoint={}", "--task=builtin_cola"],
+        ["glue", "--checkpoint={}"],
+        ["prepare", "--task=builtin:9", "--vocabulary=v", "--out=rows", "--cache={}"],
+        pytest.param(["vocab", "--text={}", "--out=v.model"], marks=pytest.mark.slow),
+        pytest.param(["vocab", "--task=builtin + text:{}", "--out=v"], marks=pytest.mark.slow),
         ["pretrain", "--config.data.prepared={}"],
         ["pretrain", "--config.data.vocabulary={}"],
         ["pretrain", "--config.data.task=text:{}"],
@@ -56,6 +67,28 @@ def test_a_command_prints_one_line_and_writes_nothing(
     (line,) = capsys.readouterr().err.splitlines()
     assert given in line
     assert not list(tmp_path.iterdir())
+
+
+# Arguments that name no file, or whose files are always local (`config`, `diff`).
+WORDS = {"config", "diff", "target", "task", "cleaning", "columns", "head", "lengths", "shapes"}
+WORDS |= {"coordinator", "token", "shard", "job", "text"}
+# Paths that are read as text, each with a line in the list above.
+PATHS_AS_TEXT = {"checkpoint", "cache"}
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
+def test_every_path_among_the_arguments_is_checked(command):
+    actions = [action for action in cli.parser_of(command)._actions if action.nargs != 0]
+    texts = {action.dest for action in actions if action.type is None and not action.choices}
+    assert texts <= WORDS | PATHS_AS_TEXT
+
+
+@pytest.mark.parametrize("given", UNSUPPORTED)
+def test_a_study_refuses_the_paths_of_its_config(given):
+    with pytest.raises(UserError, match=f"downstream.data_dir={given}"):
+        DownstreamConfig(data_dir=given)
+    with pytest.raises(UserError, match=f"measure.probe_file={given}"):
+        MeasureConfig(probe_task="builtin_nli", probe_file=given)
 
 
 def test_a_config_of_gs_needs_no_gcsfs_to_be_read(monkeypatch):

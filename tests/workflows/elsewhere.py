@@ -29,6 +29,9 @@ RUN_BY = {
     "tests/bench/test_reader_speed.py::test_a_given_folder_is_measured": [
         "tupe bench reader --data=rows",
     ],
+    "tests/bench/test_reader_speed.py::test_latency_is_added_to_each_read_and_reads_overlap": [
+        "tupe bench reader --latency=30ms --batch-size=2048 --hosts=64",
+    ],
     "tests/training/test_train_step.py::test_bench_reports_the_cost_of_a_save": [
         "tupe bench checkpoint",
     ],

@@ -70,6 +70,12 @@ STEPS = [
         leaves="electra/generator/model.safetensors",
     ),
     Step(
+        "tupe pretrain --config=modern_rope:tiny --workdir=runs/modern_rope",
+        small=SMALL_RUN,
+        leaves="runs/modern_rope/checkpoints/4",
+    ),
+    Step("tupe export runs/modern_rope modern --format=hf", leaves="modern/model.safetensors"),
+    Step(
         "tupe import-hf electra electra_back --generator=electra/generator",
         leaves="electra_back/model.safetensors",
     ),

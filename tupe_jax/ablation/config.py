@@ -3,32 +3,33 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from tupe_jax.config.loading import STUDY, from_config_dict, require_kind, to_config_dict
 from tupe_jax.config.schema import POSITION_VARIANTS, Config, with_encoding
-from tupe_jax.config.validation import check_fields, from_mapping, one_of
+from tupe_jax.config.validation import check_fields, check_path, from_mapping, one_of
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.finetune.results import trials_of
 from tupe_jax.finetune.tasks import KNOWN_TASKS
 from tupe_jax.lab.length_extrapolation import check_lengths
 from tupe_jax.lab.nli_probes import NLI_TASKS
 from tupe_jax.model.positions import encodings
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
 
 SHARED = (
     "data.",
     "model.vocab_size",
-    "objective.name",
     "train.",
     "eval.",
     "seed",
     "optimizer.peak_learning_rate",
 )
-"""The settings that all variants share. Validation losses of two objectives are not comparable."""
+"""The settings that all variants share."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class DownstreamConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "downstream")
+        check_path(self.data_dir, "downstream.data_dir")
         for task in self.tasks:
             one_of(task, KNOWN_TASKS, "task in downstream.tasks")
         _require_different(self.tasks, "downstream.tasks")
@@ -117,6 +119,7 @@ class MeasureConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "measure")
+        check_path(self.probe_file, "measure.probe_file")
         if self.probe_task:
             one_of(self.probe_task, NLI_TASKS, "measure.probe_task")
         for name, least in (("length", 3), ("words", 1), ("minimal_pairs", 0), ("probe_pairs", 1)):
@@ -139,6 +142,9 @@ class AblationConfig:
     tuning_seed: int = -1
     """The seed of the tuning runs, which is not reported; -1: the first of `seeds`, whose best
     tuning run is then reported, too."""
+    equal_flops: bool = False
+    """Each variant is trained for as many steps as cost the training FLOPs of the first variant.
+    False: all for `pretrain.train.steps`."""
     pretrain: Config = field(default_factory=Config)
     """The settings that all variants share. Its encoding and learning rate are not used; its seed
     is used only for tokenizer and data."""
@@ -204,22 +210,39 @@ class AblationConfig:
     def seed_of_tuning(self) -> int:
         return self.tuning_seed if self.tunes_held_out else self.seeds[0]
 
+    @property
+    def objectives(self) -> list[str]:
+        """The objectives of the variants, the first variant's first."""
+        shared = self.pretrain.objective.name
+        names = (str(v.settings.get("objective.name", shared)) for v in self.variants)
+        return list(dict.fromkeys(names))
+
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)
 
 
 def run_config(study: AblationConfig, variant: Variant, seed: int, learning_rate: float) -> Config:
     """The pre-training config of one run."""
-    shared = study.pretrain
-    config = replace(
-        shared,
-        seed=seed,
-        model=replace(
-            shared.model, position=with_encoding(shared.model.position, variant.encoding)
-        ),
-        optimizer=replace(shared.optimizer, peak_learning_rate=learning_rate),
-    )
+    config = _variant_config(study.pretrain, variant)
+    if study.equal_flops:
+        goal = training_flops(_variant_config(study.pretrain, study.variants[0]))
+        steps = round(config.train.steps * goal / training_flops(config))
+        config = replace(config, train=replace(config.train, steps=steps))
+    optimizer = replace(config.optimizer, peak_learning_rate=learning_rate)
+    return replace(config, seed=seed, optimizer=optimizer)
+
+
+def _variant_config(shared: Config, variant: Variant) -> Config:
+    position = with_encoding(shared.model.position, variant.encoding)
+    config = replace(shared, model=replace(shared.model, position=position))
     return _with_settings(config, variant) if variant.settings else config
+
+
+@cache
+def training_flops(config: Config) -> float:
+    """The model FLOPs of a whole pre-training, of all its networks."""
+    tokens = config.train.steps * config.train.batch_size * config.data.length
+    return make_objective(config).training_flops_per_token() * tokens
 
 
 def _with_settings(config: Config, variant: Variant) -> Config:

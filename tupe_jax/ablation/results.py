@@ -128,6 +128,12 @@ class RunRecord:
         return RunKey(self.variant, self.seed, self.learning_rate)
 
     @property
+    def objective(self) -> str:
+        """The name of its objective. Losses of different objectives are never compared."""
+        objective = self.settings.get("pretrain", {}).get("objective", {})
+        return str(objective.get("name", "masked_lm"))
+
+    @property
     def of_heads(self) -> dict[str, float]:
         """Every metric, computed per head and then averaged over all heads."""
         return {name: float(np.mean(values)) for name, values in self.by_head.items()}
@@ -270,9 +276,17 @@ class StudyResults:
 
     @property
     def curves(self) -> dict[str, list[Curve]]:
-        """The curves of all seeds, by variant; variants without a curve are left out."""
+        """The curves of all seeds, by variant; variants without a curve are left out.
+
+        Only of variants with the objective of the first one: losses of others are not comparable.
+        """
+        objective = self.config.objectives[0]
         found = {
-            name: [record.curve for _, record in sorted(runs.items()) if record.curve]
+            name: [
+                record.curve
+                for _, record in sorted(runs.items())
+                if record.curve and record.objective == objective
+            ]
             for name, runs in self.runs.items()
         }
         return {name: curves for name, curves in found.items() if curves}

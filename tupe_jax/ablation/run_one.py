@@ -39,7 +39,7 @@ from tupe_jax.finetune.tasks import FinetuneTask, open_task
 from tupe_jax.inference.loading import load
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.lab.nli_pairs import NliPair
-from tupe_jax.model.heads import MaskedLM
+from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.preemption import Stop
 from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_dataset
 from tupe_jax.training.loop import DivergedError, pretrain
@@ -236,8 +236,9 @@ def _bias_sizes(folder: Path) -> dict[str, tuple[BiasSizes, ...]]:
 
 
 def _parameters(config: Config) -> int:
-    model = nnx.eval_shape(lambda: MaskedLM(config.model, rngs=nnx.Rngs(0)))
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+    """The number of parameters that are trained, of all networks."""
+    module = nnx.eval_shape(lambda: make_objective(config).build(nnx.Rngs(0)))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(module, nnx.Param)))
 
 
 def open_tasks(config: DownstreamConfig) -> Tasks:

@@ -27,7 +27,7 @@ from tupe_jax.utils.paths import Path, glob_in
 
 logger = logging.getLogger(__name__)
 
-MAY_DIFFER = ("variants", "seeds", "learning_rates", "tuning_seed")
+MAY_DIFFER = ("variants", "seeds", "learning_rates", "tuning_seed", "equal_flops")
 """May change later, which adds runs; every record holds the settings of its variant."""
 
 RunOne = Callable[[RunKey, bool], RunRecord | None]

@@ -7,9 +7,11 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tupe_jax.ablation.config import AblationConfig, run_config, training_flops
 from tupe_jax.ablation.convergence import SpeedUp, first_crossing
 from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.work_plan import best_rate
+from tupe_jax.config.schema import Config
 from tupe_jax.utils.text import markdown_table
 
 NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
@@ -49,13 +51,23 @@ class RunColumn:
 def columns_of(results: StudyResults) -> list[RunColumn]:
     """The columns for all measurements of the study."""
     config = results.config
-    columns = [RunColumn("validation loss, nats", lambda r: r.final_loss, 3)]
+    columns = [_loss_column(objective, config) for objective in config.objectives]
     columns += [_score_column(task, results) for task in config.downstream.tasks]
     columns += [RunColumn(name, value, 3) for name, value in SHOWN_MEASURES.items()]
     if config.measure.minimal_pairs:
         columns.append(RunColumn("minimal pairs, %", _all_pairs, 1, 100))
     probes = dict.fromkeys(name for record in _runs(results) for name in record.probes)
     return columns + [_probe_column(name) for name in probes]
+
+
+def _loss_column(objective: str, config: AblationConfig) -> RunColumn:
+    """The losses of one objective: no column has those of two."""
+    of = "" if len(config.objectives) == 1 else f" of {objective}"
+    return RunColumn(
+        f"validation loss{of}, nats",
+        lambda r: r.final_loss if r.objective == objective else None,
+        3,
+    )
 
 
 def _score_column(task: str, results: StudyResults) -> RunColumn:
@@ -78,19 +90,25 @@ def _all_pairs(record: RunRecord) -> float | None:
 
 def markdown(results: StudyResults) -> str:
     """The table, followed by notes on how to read it."""
-    columns = columns_of(results)
+    config, columns = results.config, columns_of(results)
     steps = results.to_first
+    runs = _runs_of_variants(config)
+    costs = (
+        {name: training_flops(run) for name, run in runs.items()} if _shows_costs(config) else {}
+    )
     header = ["variant", "parameters", "learning rate", "seeds", *(c.title for c in columns)]
+    header[2:2] = ["training FLOPs"] if costs else []
     header += [f"steps to {results.first}'s final loss"] if steps else []
     rows = [header]
-    for variant in results.config.variants:
+    for variant in config.variants:
         records = list(results.runs[variant.name].values())
-        planned = len(results.config.seeds)
+        planned = len(config.seeds)
         mark = UNFINISHED if len(records) < planned else ""
         rows.append(
             [
                 variant.name,
                 f"{records[0].parameters:,}" if records else NOTHING,
+                *([f"{costs[variant.name]:.3g}"] if costs else []),
                 f"{records[0].learning_rate:g}" if records else NOTHING,
                 f"{len(records)}{mark}",
                 *(_cell(column, records) for column in columns),
@@ -98,6 +116,11 @@ def markdown(results: StudyResults) -> str:
             ]
         )
     return "\n".join([*markdown_table(rows), "", *_notes(results, steps)])
+
+
+def _runs_of_variants(config: AblationConfig) -> dict[str, Config]:
+    rate, seed = config.learning_rates[0], config.seeds[0]
+    return {v.name: run_config(config, v, seed, rate) for v in config.variants}
 
 
 def _steps(result: SpeedUp | None) -> str:
@@ -132,12 +155,23 @@ def _notes(results: StudyResults, steps: Mapping[str, SpeedUp]) -> Iterator[str]
     config = results.config
     train, data = config.pretrain.train, config.pretrain.data
     yield (
-        f"{train.steps:,} steps of {train.batch_size} sequences of {data.length} tokens of "
+        f"{steps_text(config)} of {train.batch_size} sequences of {data.length} tokens of "
         f"{data.task}. Mean ± standard deviation over seeds. Position-only attention: "
         f"n = {config.measure.length}, {config.measure.words} repeated words. Locality and "
         "symmetry are computed from the mean matrix over layers and heads; mirror symmetry is "
         "computed per head and averaged."
     )
+    if len(config.objectives) > 1:
+        yield (
+            "The variants have different objectives. Their losses are different quantities and are "
+            "not compared; compare scores, minimal pairs and probes. Training FLOPs count all "
+            "networks of a variant, parameters those of all networks."
+        )
+    if any(objective == "replaced_token" for objective in config.objectives):
+        yield (
+            "Minimal pairs of a discriminator (replaced_token): the sentence whose tokens are more "
+            "likely all original, by the sum of their log-probabilities."
+        )
     if steps:
         yield (
             f"Steps to the mean final validation loss of {results.first}: the geometric "
@@ -167,9 +201,23 @@ def _notes(results: StudyResults, steps: Mapping[str, SpeedUp]) -> Iterator[str]
         yield f"\\{UNFINISHED} Unfinished runs: {len(results.missing)}."
 
 
+def _shows_costs(config: AblationConfig) -> bool:
+    return config.equal_flops or len(config.objectives) > 1
+
+
+def steps_text(config: AblationConfig) -> str:
+    """The number of steps of the variants: "900 steps", or "900 to 1,200 steps"."""
+    steps = [run.train.steps for run in _runs_of_variants(config).values()]
+    least, most = min(steps), max(steps)
+    return f"{least:,} steps" if least == most else f"{least:,} to {most:,} steps"
+
+
 def _tuning_table(results: StudyResults) -> Iterator[str]:
     """The loss of every learning rate, which shows whether the grid was wide enough."""
     config = results.config
+    if len(config.objectives) > 1:
+        yield "Only losses in the same row are comparable: rows differ in their objective."
+        yield ""
     rates = sorted(config.learning_rates)
     reported = "not reported" if config.tunes_held_out else "also reported"
     yield (

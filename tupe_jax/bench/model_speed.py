@@ -99,7 +99,7 @@ def attention_alone(config: Config) -> Work:
     first = nnx.merge(layers_graph, jax.tree.map(lambda x: x[0], stacked))
     graph, weights = nnx.split(first.attention)
     tokens_BxS = jax.device_put(random_tokens(config), batch_sharding(mesh))
-    shared = model.encoder.shared_inputs(tokens_BxS)
+    shared = model.encoder.shared_inputs(tokens_BxS)[model.config.windows[0]]
     x_BxSxD = model.encoder.embed(tokens_BxS)
 
     # Not ones: a compiler could simplify a gradient that is constant.

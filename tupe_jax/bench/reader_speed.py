@@ -1,13 +1,21 @@
-"""The speed of the reader of prepared data, and its time to resume."""
+"""The speed of the reader of prepared data, its memory, and its time to resume."""
 
 import math
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from array_record.python.array_record_module import ArrayRecordReader
 
 from tupe_jax.bench.timing import Speed, seconds_in_turns
-from tupe_jax.data.pretraining.readers import HostShard, PreparedReader
+from tupe_jax.data.pretraining.readers import (
+    MOST_BATCHES_AHEAD,
+    HostShard,
+    PreparedReader,
+    open_shard,
+)
 from tupe_jax.data.pretraining.token_shards import (
     TOKENS,
     PreparedIndex,
@@ -22,6 +30,8 @@ from tupe_jax.data.pretraining.token_shards import (
 from tupe_jax.utils.paths import Path
 
 RESUME_STEPS = (10, 1_000_000)
+# To open a shard, ArrayRecord opens the file and reads its end and its table of records.
+OPENING_READS = 3
 
 
 @dataclass(frozen=True)
@@ -29,31 +39,47 @@ class ReaderSpeed:
     """Reading speed, and the seconds from `restore` to the first batch, by step."""
 
     reading: Speed
+    batch_seconds: tuple[float, ...]
+    memory_bytes: int
+    """What the process has gained: batches read ahead, open shards and threads."""
     resume_seconds: dict[int, float]
 
 
-def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
-    """Read training data as one process does, up to int32 batches in memory."""
-    vocabulary_sha256 = read_index(folder).vocabulary_sha256
+def measure_reader(
+    folder: Path, batch_size: int, *, hosts: int = 1, latency: float = 0.0
+) -> ReaderSpeed:
+    """Read training data as one of `hosts` processes does, up to int32 batches in memory.
+
+    Each read of a file takes `latency` seconds longer.
+    """
+    index = read_index(folder)
 
     def open_reader() -> PreparedReader:
         return PreparedReader(
             folder,
-            vocabulary_sha256=vocabulary_sha256,
+            index,
+            vocabulary_sha256=index.vocabulary_sha256,
             split="train",
             batch_size=batch_size,
             seed=0,
-            host_shard=HostShard(),
+            host_shard=HostShard((0,), hosts),
+            open_shard=(lambda path: _SlowShard(path, latency)) if latency else open_shard,
         )
 
+    memory_before = _resident_bytes()
     reader = open_reader()
     shape = reader.next()["tokens"].shape
 
+    # Batches that were read ahead cost nothing; twice as many show the speed of reading.
+    batches = 2 * MOST_BATCHES_AHEAD
+
     def read(count: int) -> None:
-        for _ in range(count):
+        for _ in range(count * batches):
             reader.next()
 
-    (seconds,) = seconds_in_turns({"reader": read}).values()
+    (of_batches,) = seconds_in_turns({"reader": read}).values()
+    seconds = tuple(each / batches for each in of_batches)
+    memory_bytes = _resident_bytes() - memory_before
     speeds = tuple(math.prod(shape) / batch_seconds for batch_seconds in seconds)
     resume_seconds = {}
     for step in RESUME_STEPS:
@@ -62,7 +88,29 @@ def measure_reader(folder: Path, batch_size: int) -> ReaderSpeed:
         reader.restore({**reader.state(), "step": step})
         reader.next()
         resume_seconds[step] = time.perf_counter() - start
-    return ReaderSpeed(Speed("reader", shape, speeds), resume_seconds)
+    return ReaderSpeed(Speed("reader", shape, speeds), seconds, memory_bytes, resume_seconds)
+
+
+class _SlowShard:
+    """A shard on storage with this latency."""
+
+    def __init__(self, path: Path, latency: float) -> None:
+        time.sleep(OPENING_READS * latency)
+        self._reader: ArrayRecordReader = open_shard(path)
+        self._latency = latency
+
+    def num_records(self) -> int:
+        return int(self._reader.num_records())
+
+    def read(self, records: Sequence[int]) -> list[bytes]:
+        time.sleep(self._latency * len(records))
+        found: list[bytes] = self._reader.read(records)
+        return found
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def write_random_sequences(

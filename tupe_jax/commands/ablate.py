@@ -10,7 +10,8 @@ A study is a config file: variants, seeds, learning rates, the settings that all
 tasks to fine-tune on, and the measurements. With several learning rates each variant is tuned on
 the first seed, or on tuning_seed, which is not reported. The work directory gets a record of every
 run. After each run a table (table.md, table.csv), a report with plots (report.html) and a plot of
-the loss curves (loss.png) are updated.
+the loss curves (loss.png) are updated. A study may compare objectives; losses are then shown for
+each objective alone.
 
 After a kill the same command resumes and never repeats a finished run; SIGTERM or Ctrl-C saves a
 checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
@@ -177,7 +178,10 @@ def _write_locked(records: "StudyRecords", command: str) -> str:
         with atomic_file(records.workdir / file) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
     finished = FinishedRuns.of(results)
-    curves = finished.each(lambda record: record.validation or None)
-    if curves:
-        loss_plot(curves, finished.styles, records.workdir / "loss.png")
+    for number, objective in enumerate(results.config.objectives):
+        of_objective = finished.of_objective(objective)
+        curves = of_objective.each(lambda record: record.validation or None)
+        if curves:
+            file = f"loss_{objective}.png" if number else "loss.png"
+            loss_plot(curves, finished.styles, records.workdir / file)
     return table

@@ -4,12 +4,14 @@
   tupe bench step --shapes=16x128,4x512 --json   sequences x tokens; one JSON object per line
   tupe bench step --against=transformers         interleaved with Hugging Face's BERT of that size
   tupe bench reader --data=rows                  your own prepared data (default: random)
+  tupe bench reader --latency=30ms --batch-size=2048 --hosts=64   a mounted bucket, one of 64 hosts
   tupe bench checkpoint --config=tupe_r:tiny     the cost of an asynchronous save
 
 `step` is masking, forward, backward and update; `forward` computes hidden states without dropout;
 `attention` is one layer's attention with its projections, forward and backward. FLOPs are counted
 from the model; the peak is the best of large matrix products in the same process. `reader` reads
-prepared data up to int32 batches in memory, and times resuming at an early and at a late step.
+prepared data up to int32 batches in memory, and times resuming at an early and at a late step;
+with `--latency` every read of a file takes that much longer, as from a mounted bucket.
 `checkpoint` times training steps with and without a concurrent save.
 """
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 RANDOM_ROWS = 40_000
 RANDOM_LENGTH = 512
+# Many, as of a large corpus: the sequences of a batch are in as many files.
+RANDOM_SHARDS = 600
 
 Result = tuple[dict[str, Any], str]
 """A measurement as JSON and as a line of text."""
@@ -49,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-size", type=int, default=256, help="reader: sequences per batch (default: 256)"
+    )
+    parser.add_argument(
+        "--hosts", type=int, default=1, help="reader: read the part of one of so many hosts"
+    )
+    parser.add_argument(
+        "--latency", type=_seconds, default=0.0, help="reader: added to each read, as in 30ms"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
@@ -113,20 +123,36 @@ def _shapes(text: str) -> list[tuple[int, int]]:
     return [(int(rows), int(length)) for rows, length in sizes]
 
 
+def _seconds(text: str) -> float:
+    if not (match := re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30ms or 0.5s")
+    return float(match[1]) * {"ms": 1e-3, "s": 1.0}[match[2]]
+
+
 def _reader(arguments: argparse.Namespace) -> Iterator[Result]:
     from tupe_jax.bench.reader_speed import measure_reader, write_random_sequences
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.data or Path(temporary)
         if not arguments.data:
-            write_random_sequences(folder, rows=RANDOM_ROWS, length=RANDOM_LENGTH)
-        speed = measure_reader(folder, arguments.batch_size)
+            write_random_sequences(
+                folder, rows=RANDOM_ROWS, length=RANDOM_LENGTH, shards=RANDOM_SHARDS
+            )
+        speed = measure_reader(
+            folder, arguments.batch_size, hosts=arguments.hosts, latency=arguments.latency
+        )
     resume = ", ".join(
         f"{seconds:.3f} s at step {step:,}" for step, seconds in speed.resume_seconds.items()
     )
     yield (
-        {**speed.reading.as_json(), "resume_seconds": speed.resume_seconds},
-        f"{speed.reading}; resumes in {resume}",
+        {
+            **speed.reading.as_json(),
+            "batch_seconds": speed.batch_seconds,
+            "memory_bytes": speed.memory_bytes,
+            "resume_seconds": speed.resume_seconds,
+        },
+        f"{speed.reading}; {statistics.median(speed.batch_seconds) * 1e3:.1f} ms per batch, "
+        f"{speed.memory_bytes / 2**20:.0f} MiB; resumes in {resume}",
     )
 
 

@@ -20,10 +20,11 @@ token ids:
 A model without a tokenizer keeps its token ids. It must pad with token 1, as the official models
 do.
 
---format=hf writes BERT-A, and no other encoding, for BertForMaskedLM and BertModel of Hugging
-Face's transformers. ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and
-its generator for ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is
-written in their format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.
+--format=hf writes BERT-A for BertForMaskedLM and BertModel of Hugging Face's transformers, and
+RoPE in the block of configs/modern_rope.py for ModernBertForMaskedLM; it has no other encodings.
+ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and its generator for
+ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is written in their
+format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.
 
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A

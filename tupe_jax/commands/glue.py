@@ -72,10 +72,10 @@ def _train(arguments: argparse.Namespace) -> bool:
     keep_freed_memory()
     shard, data_dir = WorkShard.parse(arguments.shard), arguments.data_dir
     config = glue_config(load_config(arguments.config, arguments.overrides))
-    open_workdir(arguments.workdir, SINGLE_PROCESS)
     with StopSignal() as stop:
         try:
             pretrained = load(arguments.checkpoint, arguments.vocabulary)
+            open_workdir(arguments.workdir, SINGLE_PROCESS)
             scratch = config.finetune.from_scratch
             record = GlueRecord(
                 config,

@@ -26,7 +26,7 @@ from typing import Any, get_args
 from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import storage_path
+from tupe_jax.utils.paths import check_scheme, storage_path
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ def run(arguments: argparse.Namespace) -> None:
         if value is not None and value < least:
             raise UserError(f"--{name}={value} must be at least {least}")
     cleaning = parse_cleaning(arguments.cleaning)
+    if arguments.cache:
+        check_scheme(arguments.cache)
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
     from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare

@@ -21,7 +21,7 @@ from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import storage_path
 
 if TYPE_CHECKING:
-    from tupe_jax.rehearsal.checks import Finding
+    from tupe_jax.rehearsal.checks import Finding, Plan
 
 NO_GO_EXIT_CODE = 1
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     config, target = given_target(arguments)
     from dataclasses import asdict
 
-    from tupe_jax.rehearsal.checks import Plan, rehearse
+    from tupe_jax.rehearsal.checks import CHECKS, Plan, rehearse
     from tupe_jax.rehearsal.prices import Price
 
     if arguments.price is not None and not arguments.price >= 0:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     findings = []
     if not arguments.json:
-        print(f"{arguments.config} on {arguments.target}\n")
+        print(_header(arguments.config, plan))
     for finding in rehearse(plan):
         findings.append(finding)
         if not arguments.json:
@@ -65,8 +65,24 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"go": go, "findings": [asdict(finding) for finding in findings]}))
     else:
         counts = f"{verdicts.count('no-go')} no-go, {verdicts.count('warning')} warnings"
+        left_out = set(CHECKS) - {finding.check for finding in findings}
+        if left_out:
+            names = ", ".join(check for check in CHECKS if check in left_out)
+            print(f"  not checked, because another check failed: {names}")
         print(f"\n{'go' if go else 'no-go'} ({counts})")
     return 0 if go else NO_GO_EXIT_CODE
+
+
+def _header(config: str, plan: "Plan") -> str:
+    from tupe_jax.utils.text import quantity
+
+    train, length = plan.config.train, plan.config.data.length
+    tokens = f"{quantity(plan.batch_tokens)} tokens"
+    return (
+        f"{config} on {plan.target.name}, work directory {plan.workdir}\n"
+        f"{train.steps:,} steps of {train.batch_size:,} sequences of {length:,} tokens: "
+        f"{tokens} per step, {quantity(train.steps * plan.batch_tokens)} in all\n"
+    )
 
 
 def _lines(finding: "Finding") -> str:

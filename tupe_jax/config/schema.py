@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tupe_jax.config.validation import check_fields, from_mapping, one_of, require_positive
+from tupe_jax.config.validation import (
+    check_fields,
+    check_path,
+    from_mapping,
+    one_of,
+    require_positive,
+)
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import check_scheme
 
 Dtype = Literal["float32", "bfloat16"]
 LayerLoop = Literal["auto", "scan", "unroll"]
 AttentionImplementation = Literal["auto", "xla", "pallas", "cudnn"]
 Remat = Literal["none", "dots", "projections", "full"]
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Norm = Literal["layer_norm", "rms_norm"]
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,17 @@ class ModelConfig:
     """All layers have the same weights (ALBERT)."""
     activation: Activation = "gelu"
     """`gelu_tanh` is Google's approximation of `gelu`."""
+    gated_mlp: bool = False
+    """The MLP's activations are multiplied by a second projection of its input: GeGLU with
+    `activation="gelu"`, SwiGLU with "silu"."""
+    linear_bias: bool = True
+    """Biases in the projections of attention and MLP and before the output matrix."""
     masked_word_head: bool = True
     """Some public encoders lack it and cannot predict masked tokens."""
+    masked_word_transform: bool = True
+    """Dense, activation and norm before the output matrix, as in BERT; EuroBERT has none."""
+    output_embedding_size: int = 0
+    """Features of an output matrix of its own (untied); 0: it is the token embedding (tied)."""
     replaced_token_head: bool = False
     """The model predicts which tokens of its input were replaced: ELECTRA's discriminator."""
     next_sentence_head: bool = False
@@ -86,8 +101,20 @@ class ModelConfig:
     pooler: bool = False
     """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False
-    """LayerNorm before each sub-layer and once at the end, instead of after each (the papers)."""
+    """The norm is before each sub-layer and once at the end, not after each (the papers)."""
+    first_attention_norm: bool = True
+    """False: with `pre_layer_norm`, the first layer's attention has no norm (ModernBERT)."""
+    norm: Norm = "layer_norm"
+    norm_bias: bool = True
+    """A bias in every LayerNorm; RMSNorm has none."""
     layer_norm_eps: float = 1e-5
+    """Of the norm of either kind."""
+    query_key_norm: bool = False
+    """A norm on the queries and one on the keys of every head, before any rotation."""
+    attention_window: int = 0
+    """In local layers a token attends to half as many tokens on either side; 0: no local layers."""
+    attention_global_every: int = 3
+    """With a window: each so many layers, from the first on, one attends to all tokens; 0: none."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
     classifier_dropout: float = 0.1
@@ -120,9 +147,31 @@ class ModelConfig:
                     f"model.{name}={getattr(self, name)} is outside the vocabulary: "
                     f"model.vocab_size={self.vocab_size}"
                 )
-        for name in ("embedding_size", "segments"):
+        for name in (
+            "embedding_size",
+            "segments",
+            "output_embedding_size",
+            "attention_window",
+            "attention_global_every",
+        ):
             if getattr(self, name) < 0:
                 raise UserError(f"model.{name}={getattr(self, name)} must be at least 0")
+        if self.attention_window % 2:
+            raise UserError(
+                f"model.attention_window={self.attention_window} must be even: half of it is on "
+                "either side"
+            )
+        if not self.first_attention_norm and not self.pre_layer_norm:
+            raise UserError(
+                "model.first_attention_norm=False leaves out a norm before attention, but with "
+                "model.pre_layer_norm=False there is none; set one of them to True"
+            )
+        if not self.masked_word_transform and self.output_size != self.hidden_size:
+            raise UserError(
+                f"model.masked_word_transform=False needs an output matrix of model.hidden_size="
+                f"{self.hidden_size} features, not {self.output_size}; set "
+                "model.output_embedding_size or model.embedding_size"
+            )
         if self.next_sentence_head and not self.pooler:
             raise UserError("model.next_sentence_head=True needs model.pooler=True")
         if self.cls_last and self.position.untie_cls:
@@ -144,6 +193,20 @@ class ModelConfig:
     def word_size(self) -> int:
         """Features of the token embedding, and of whatever is added to it."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def output_size(self) -> int:
+        """Features of the output matrix."""
+        return self.output_embedding_size or self.word_size
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The attention window of each layer; 0: the layer attends to all tokens."""
+        every = self.attention_global_every
+        return tuple(
+            0 if every and layer % every == 0 else self.attention_window
+            for layer in range(self.num_layers)
+        )
 
 
 Packing = Literal["stream", "sentences", "pairs"]
@@ -175,10 +238,7 @@ class DataConfig:
         paths = {"vocabulary": [self.vocabulary], "prepared": [self.prepared], "task": texts}
         for name, given in paths.items():
             for path in given:
-                try:
-                    check_scheme(path)
-                except UserError as error:
-                    raise UserError(f"data.{name}={error}") from None
+                check_path(path, f"data.{name}")
         if self.length < 8:
             raise UserError(f"data.length={self.length} must be at least 8")
         if self.reader == "live" and self.prepared:

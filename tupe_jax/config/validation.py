@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, Protocol, TypeVar
 
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.paths import check_scheme
 
 T = TypeVar("T")
 
@@ -66,6 +67,14 @@ def require_positive(config: Any, section: str, *names: str) -> None:
     for name in names:
         if getattr(config, name) < 1:
             raise UserError(f"{section}.{name}={getattr(config, name)} must be at least 1")
+
+
+def check_path(given: str, setting: str) -> None:
+    """Refuse a path that is neither local nor on `gs://`."""
+    try:
+        check_scheme(given)
+    except UserError as error:
+        raise UserError(f"{setting}={error}") from None
 
 
 def whole_number(value: Any, setting: str) -> int:

@@ -53,7 +53,8 @@ def head_outputs(
     # Where padding changes the outputs, pad as in fine-tuning.
     padded_length = length if padding_matters(model.config) else None
     graph, state = nnx.split(model)
-    outputs_NxC = np.empty((len(sequences), model.classification_heads[head].output.bias.shape[0]))
+    classes = model.classification_heads[head].output.kernel.shape[-1]
+    outputs_NxC = np.empty((len(sequences), classes))
     for tokens_BxS, indices in batches(sequences, model.config, padded_length):
         outputs_NxC[indices] = _outputs(graph, head, state, tokens_BxS)[: len(indices)]
     return outputs_NxC.astype(np.float32)

@@ -260,6 +260,15 @@ def _check_has_released_form(config: ModelConfig) -> None:
         "masked_word_head",
         "replaced_token_head",
         "pooler",
+        "norm",
+        "norm_bias",
+        "linear_bias",
+        "gated_mlp",
+        "masked_word_transform",
+        "output_embedding_size",
+        "query_key_norm",
+        "first_attention_norm",
+        "attention_window",
     ):
         if getattr(config, name) != getattr(default, name):
             raise UserError(

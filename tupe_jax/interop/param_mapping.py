@@ -1,7 +1,8 @@
 """The mapping between the arrays of a foreign checkpoint and the parameters of our model.
 
 A format is a list of `ParamMapping`s, one for each of its arrays. Reading and writing use the same
-list, so what is read is written back bit for bit.
+list, so what is read is written back bit for bit. Mappings of the same name are parts of one
+foreign array, in this order along its first axis.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,6 @@ class ParamMapping:
 
     def from_foreign(self, params: ParamArrays, foreign: Array) -> None:
         """Fill our parameter with the values of the foreign array."""
-        check_shape(self.name, foreign, self.to_foreign(params).shape)
         ours = params[self.path][self.index]
         ours[...] = (foreign.T if self.layout in ("kernel", "merge") else foreign).reshape(
             ours.shape
@@ -64,17 +64,19 @@ def check_shape(name: str, foreign: Array, expected: tuple[int, ...]) -> None:
 
 
 def linear(
-    name: str, *path: str, layout: Layout = "kernel", index: Index = ()
+    name: str, *path: str, layout: Layout = "kernel", index: Index = (), bias: bool = True
 ) -> Iterator[ParamMapping]:
     """The weight and the bias of a linear layer."""
     yield ParamMapping(f"{name}.weight", (*path, "kernel"), layout, index)
-    yield ParamMapping(f"{name}.bias", (*path, "bias"), "vector", index)
+    if bias:
+        yield ParamMapping(f"{name}.bias", (*path, "bias"), "vector", index)
 
 
-def norm(name: str, *path: str, index: Index = ()) -> Iterator[ParamMapping]:
-    """The scale and the bias of a LayerNorm."""
+def norm(name: str, *path: str, index: Index = (), bias: bool = True) -> Iterator[ParamMapping]:
+    """The scale and the bias of a norm."""
     yield ParamMapping(f"{name}.weight", (*path, "scale"), "same", index)
-    yield ParamMapping(f"{name}.bias", (*path, "bias"), "same", index)
+    if bias:
+        yield ParamMapping(f"{name}.bias", (*path, "bias"), "same", index)
 
 
 def params_from_state(
@@ -82,16 +84,35 @@ def params_from_state(
     mappings: Sequence[ParamMapping],
     shapes: Mapping[Path, tuple[int, ...]],
 ) -> ParamArrays:
-    """Our parameters, of these shapes, with the values of the foreign arrays."""
-    params = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
-    for mapping in mappings:
-        mapping.from_foreign(params, state[mapping.name])
+    """Our parameters, of these shapes, with the values of the foreign arrays.
+
+    A norm that the format does not have stays at its initial values, a scale of 1.
+    """
+    params = {
+        path: np.full(shape, path[-1] == "scale", np.float32) for path, shape in shapes.items()
+    }
+    for name, parts in _by_name(mappings).items():
+        shapes_of_parts = [part.to_foreign(params).shape for part in parts]
+        rows = np.cumsum([0, *(shape[0] for shape in shapes_of_parts)])
+        check_shape(name, state[name], (int(rows[-1]), *shapes_of_parts[0][1:]))
+        for part, start, end in zip(parts, rows, rows[1:], strict=False):
+            part.from_foreign(params, state[name][start:end])
     return params
 
 
 def state_from_params(params: ParamArrays, mappings: Iterable[ParamMapping]) -> dict[str, Array]:
     """The foreign arrays, by name, with the values of our parameters."""
-    return {mapping.name: mapping.to_foreign(params) for mapping in mappings}
+    return {
+        name: np.concatenate([part.to_foreign(params) for part in parts])
+        for name, parts in _by_name(mappings).items()
+    }
+
+
+def _by_name(mappings: Iterable[ParamMapping]) -> dict[str, list[ParamMapping]]:
+    parts: dict[str, list[ParamMapping]] = {}
+    for mapping in mappings:
+        parts.setdefault(mapping.name, []).append(mapping)
+    return parts
 
 
 def check_names(

@@ -5,7 +5,7 @@ With positions p added to words w at the input, a logit is a sum of four product
     word-word          (w_i W^Q)(w_j W^K)^T        word-position       (w_i W^Q)(p_j W^K)^T
     position-word      (p_i W^Q)(w_j W^K)^T        position-position   (p_i W^Q)(p_j W^K)^T
 
-The paper leaves out the LayerNorm between the sum and the product. Here it is included exactly:
+The paper leaves out the norm between the sum and the product. Here it is included exactly:
 given the standard deviation of w_i + p_i it is linear, so it applies to w_i and p_i separately. Its
 bias and the biases of the projections do not depend on positions and are added to the word. So the
 four terms sum to the model's logits.
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.model.encoder import Encoder, Layer
 from tupe_jax.model.heads import MaskedLM
-from tupe_jax.model.layers import LayerNorm
+from tupe_jax.model.layers import LayerNorm, RMSNorm
 from tupe_jax.model.measurement import full_precision
 from tupe_jax.model.positions import encodings, logit_scale
 from tupe_jax.utils.errors import UserError
@@ -68,7 +68,7 @@ class FourTerms:
 def can_be_expanded(config: ModelConfig) -> bool:
     """Whether positions are added to the input and interact with words in no other way."""
     chosen = encodings(config).values()
-    added = any(e.input for e in chosen) and config.embedding_norm
+    added = any(e.input for e in chosen) and config.embedding_norm and not config.query_key_norm
     return added and not any(e.queries_keys or e.scores for e in chosen)
 
 
@@ -116,11 +116,13 @@ def terms_of_first_layer(encoder: Encoder, tokens_BxS: jax.Array) -> jax.Array:
     if encoder.embedding_projection is not None:
         word = encoder.embedding_projection(word)
         position = position @ encoder.embedding_projection.kernel[...]
-    if encoder.config.pre_layer_norm:
+    if encoder.config.pre_layer_norm and encoder.config.first_attention_norm:
         word, position = _through(layer.attention_norm, word, position)
     projection = layer.attention.query_key_value
-    W_Dx2xHxd, bias_2xHxd = projection.kernel[:, :2], projection.bias[:2]
-    word_BxSx2xHxd = jnp.tensordot(word, W_Dx2xHxd, 1) + bias_2xHxd
+    W_Dx2xHxd = projection.kernel[:, :2]
+    word_BxSx2xHxd = jnp.tensordot(word, W_Dx2xHxd, 1)
+    if projection.bias is not None:
+        word_BxSx2xHxd += projection.bias[:2]
     position_BxSx2xHxd = jnp.tensordot(position, W_Dx2xHxd, 1)
     parts_2xBxSx2xHxd = jnp.stack([word_BxSx2xHxd, position_BxSx2xHxd])
     queries, keys = parts_2xBxSx2xHxd[..., 0, :, :], parts_2xBxSx2xHxd[..., 1, :, :]
@@ -128,14 +130,22 @@ def terms_of_first_layer(encoder: Encoder, tokens_BxS: jax.Array) -> jax.Array:
     return terms_2x2xBxHxSxS.reshape(4, *terms_2x2xBxHxSxS.shape[2:]) * logit_scale(encoder.config)
 
 
-def _through(norm: LayerNorm, word: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The summands of LayerNorm(word + position)."""
-    deviation = jnp.sqrt((word + position).var(-1, keepdims=True) + norm.eps)
+def _through(
+    norm: LayerNorm | RMSNorm, word: jax.Array, position: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The summands of norm(word + position)."""
+
+    def centred(part: jax.Array) -> jax.Array:
+        return part - part.mean(-1, keepdims=True) if isinstance(norm, LayerNorm) else part
+
+    mean_square = jnp.square(centred(word + position)).mean(-1, keepdims=True)
 
     def scaled(part: jax.Array) -> jax.Array:
-        return (part - part.mean(-1, keepdims=True)) / deviation * norm.scale[...]
+        return centred(part) / jnp.sqrt(mean_square + norm.eps) * norm.scale[...]
 
-    return scaled(word) + norm.bias[...], scaled(position)
+    if isinstance(norm, LayerNorm) and norm.bias is not None:
+        return scaled(word) + norm.bias[...], scaled(position)
+    return scaled(word), scaled(position)
 
 
 def _first_layer(encoder: Encoder) -> Layer:

@@ -1,7 +1,7 @@
 """Self-attention for every positional encoding: masks and biases become one bias, then softmax."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from tupe_jax.kernels.reference import MASKED, drop
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
 from tupe_jax.model.attention_backend import PallasKernel, attention_choice, platform_here
-from tupe_jax.model.layers import Axis, Linear, Weight, zeros
+from tupe_jax.model.layers import Axis, Linear, Weight, make_norm, zeros
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
 
 _KERNELS: Mapping[PallasKernel, Callable[..., jax.Array]] = {
@@ -32,7 +32,7 @@ _KERNELS: Mapping[PallasKernel, Callable[..., jax.Array]] = {
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AttentionInputs:
-    """The inputs of attention that all layers of a forward pass share."""
+    """The inputs of attention that all layers of a forward pass with the same window share."""
 
     is_token_BxS: jax.Array
     bias: Bias
@@ -41,6 +41,8 @@ class AttentionInputs:
     """Position arrays for in-layer terms, see `Encoding.once`."""
     segment_BxS: jax.Array | None = None
     """The segment of each token, if attention depends on segments."""
+    window: int = field(default=0, metadata={"static": True})
+    """A token attends to window / 2 tokens on either side; 0: to all."""
 
 
 class SelfAttention(nnx.Module):
@@ -51,9 +53,18 @@ class SelfAttention(nnx.Module):
         heads = Axis("heads", config.num_heads), Axis("head_size", config.head_size)
         self.config = config
         self.query_key_value = Linear(
-            [embed], [Axis(None, 3), *heads], dtype=config.dtype, rngs=rngs
+            [embed],
+            [Axis(None, 3), *heads],
+            dtype=config.dtype,
+            rngs=rngs,
+            use_bias=config.linear_bias,
         )
-        self.output = Linear(heads, [embed], dtype=config.dtype, rngs=rngs)
+        self.output = Linear(
+            heads, [embed], dtype=config.dtype, rngs=rngs, use_bias=config.linear_bias
+        )
+        normed = config.query_key_norm
+        self.query_norm = make_norm(config, heads[1], rngs=rngs) if normed else None
+        self.key_norm = make_norm(config, heads[1], rngs=rngs) if normed else None
         self.positions = LayerPositions(config, rngs=rngs)
         self.segments = SegmentTerms(config, rngs=rngs) if config.segment_attention else None
 
@@ -63,7 +74,8 @@ class SelfAttention(nnx.Module):
         # Dropout is a function of this seed and of a weight's indices in all implementations.
         rate, scale = self.config.attention_dropout, logit_scale(self.config)
         seed = None if key is None or rate == 0 else jax.random.bits(key)
-        choice = attention_choice(self.config, platform_here(), x_BxSxD.shape[1])
+        length = x_BxSxD.shape[1]
+        choice = attention_choice(self.config, platform_here(), length, shared.window)
         if choice.kernel is not None:
             attend = partial(_KERNELS[choice.kernel], scale=scale, rate=rate)
             out_BxSxHxd = self._fused(attend, x_BxSxD, shared, seed)
@@ -80,7 +92,7 @@ class SelfAttention(nnx.Module):
     ) -> jax.Array:
         """Attention by a kernel, for encodings without terms that need the tokens."""
         q, k, v = self._project_apart(x_BxSxD)
-        q, k = self.positions.queries_keys(shared.once, q, k)
+        q, k = self.positions.queries_keys(shared.once, *self._normed(q, k))
         bias = self._bias(x_BxSxD.shape[1], shared)
         return on_mesh(attend, q, k, v, bias, shared.is_token_BxS, seed)
 
@@ -104,17 +116,27 @@ class SelfAttention(nnx.Module):
         product, or a result with heads of 64 as an axis, would have to be copied.
         """
         B, S, D = x_BxSxD.shape
-        _, H, d = self.query_key_value.bias.shape
-        kernel_Dx3xF = self.query_key_value.kernel[...].astype(self.config.dtype).reshape(D, 3, -1)
-        bias_3xF = self.query_key_value.bias[...].astype(self.config.dtype).reshape(3, -1)
-        parts = (x_BxSxD @ kernel_Dx3xF[:, n] + bias_3xF[n] for n in range(3))
+        projection, dtype = self.query_key_value, self.config.dtype
+        *_, H, d = projection.kernel.shape
+        kernel_Dx3xF = projection.kernel[...].astype(dtype).reshape(D, 3, -1)
+        parts = [x_BxSxD @ kernel_Dx3xF[:, n] for n in range(3)]
+        if projection.bias is not None:
+            bias_3xF = projection.bias[...].astype(dtype).reshape(3, -1)
+            parts = [part + bias_F for part, bias_F in zip(parts, bias_3xF, strict=True)]
         return [constrain(x.reshape(B, S, H, d), "batch", None, "heads", None) for x in parts]
+
+    def _normed(self, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Queries and keys after their norms, if they have any."""
+        if self.query_norm is None or self.key_norm is None:
+            return q, k
+        return self.query_norm(q), self.key_norm(k)
 
     def weights_and_values(
         self, x_BxSxD: jax.Array, shared: AttentionInputs
     ) -> tuple[jax.Array, jax.Array]:
         """The attention weights, float32, and the values that they are applied to."""
         q, k, v = self._project(x_BxSxD)
+        q, k = self._normed(q, k)
         more_scores = self._more_scores(shared, q, k)
         q, k = self.positions.queries_keys(shared.once, q, k)
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
@@ -125,6 +147,8 @@ class SelfAttention(nnx.Module):
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])
         logits = scores * logit_scale(self.config) + with_padding(shared.is_token_BxS, bias)
+        if shared.window:
+            logits = jnp.where(in_window_SxS(x_BxSxD.shape[1], shared.window), logits, MASKED)
         return jax.nn.softmax(logits), v
 
     def _more_scores(self, shared: AttentionInputs, q: jax.Array, k: jax.Array) -> jax.Array | None:
@@ -134,6 +158,11 @@ class SelfAttention(nnx.Module):
             return scores
         of_segments = self.segments.scores_BxHxSxS(shared.segment_BxS, q)
         return of_segments if scores is None else scores + of_segments
+
+
+def in_window_SxS(length: int, window: int) -> jax.Array:
+    """Whether token i attends to token j: |j - i| <= window / 2."""
+    return abs(jnp.arange(length)[:, None] - jnp.arange(length)) <= window // 2
 
 
 def with_padding(is_token_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:

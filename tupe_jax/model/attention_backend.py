@@ -56,10 +56,11 @@ class Choice:
         return f"attention: {self.implementation} ({self.reason})"
 
 
-def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
+def attention_choice(config: ModelConfig, platform: str, length: int, window: int = 0) -> Choice:
     """The implementation for sequences of `length` on `cpu`, `gpu` or `tpu`, and why.
 
-    A requested implementation that cannot run is an error.
+    `window` is that of a layer, one of `config.windows`. A requested implementation that cannot run
+    is an error.
     """
     requested = config.attention_implementation
     if requested == "xla":
@@ -67,7 +68,7 @@ def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
     if requested == "auto" and platform not in _FUSED:
         return Choice("xla", f"no fused kernel for {platform}")
     wanted: Implementation = "pallas" if requested == "auto" else requested
-    obstacle = _obstacle(config, wanted, platform, length)
+    obstacle = _obstacle(config, wanted, platform, length, window)
     if obstacle is not None and requested != "auto":
         raise UserError(
             f"model.attention_implementation={requested!r} cannot run: {obstacle}; "
@@ -88,7 +89,7 @@ def attention_choice(config: ModelConfig, platform: str, length: int) -> Choice:
 
 
 def _obstacle(
-    config: ModelConfig, wanted: Implementation, platform: str, length: int
+    config: ModelConfig, wanted: Implementation, platform: str, length: int, window: int
 ) -> str | None:
     """Why a fused kernel cannot run, or should not; None if it can."""
     chosen = {
@@ -99,6 +100,8 @@ def _obstacle(
     if config.segment_attention:
         need_tokens.append("model.segment_attention=True")
     dense_biases = [name for name, encoding in chosen.items() if encoding.bias]
+    if window:
+        return f"it has no attention window, and model.attention_window={window}"
     if need_tokens:
         return f"{need_tokens[0]} adds terms that need the tokens"
     if wanted == "cudnn":

@@ -1,6 +1,7 @@
 """The Transformer encoder: token embedding, positional terms once, layers, hidden states."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,10 +16,10 @@ from tupe_jax.model.attention_backend import attention_choice, platform_here, un
 from tupe_jax.model.layers import (
     ACTIVATIONS,
     Axis,
-    LayerNorm,
     Linear,
     Weight,
     dropout,
+    make_norm,
     normal,
     split_key,
 )
@@ -35,42 +36,61 @@ REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
 
 
 class Layer(nnx.Module):
-    """Attention and MLP, each with dropout, residual and LayerNorm (after it, or before it)."""
+    """Attention and MLP, each with dropout, residual and norm (after it, or before it)."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         embed, mlp = Axis("embed", config.hidden_size), Axis("mlp", config.mlp_size)
+        linear = partial(Linear, dtype=config.dtype, rngs=rngs, use_bias=config.linear_bias)
         self.config = config
         self.attention = SelfAttention(config, rngs=rngs)
-        self.attention_norm = LayerNorm(embed.size, eps=config.layer_norm_eps, rngs=rngs)
-        self.mlp_in = Linear([embed], [mlp], dtype=config.dtype, rngs=rngs)
-        self.mlp_out = Linear([mlp], [embed], dtype=config.dtype, rngs=rngs)
-        self.mlp_norm = LayerNorm(embed.size, eps=config.layer_norm_eps, rngs=rngs)
+        self.attention_norm = make_norm(config, embed, rngs=rngs)
+        self.mlp_in = linear([embed], [mlp])
+        self.mlp_gate = linear([embed], [mlp]) if config.gated_mlp else None
+        self.mlp_out = linear([mlp], [embed])
+        self.mlp_norm = make_norm(config, embed, rngs=rngs)
 
     def __call__(
-        self, x_BxSxD: jax.Array, shared: AttentionInputs, key: jax.Array | None
+        self,
+        x_BxSxD: jax.Array,
+        shared: AttentionInputs,
+        key: jax.Array | None,
+        index: jax.Array | int,
     ) -> jax.Array:
+        """The output of layer `index`; the layers of an encoder differ in it and in `shared`."""
         attention_key, *residual_keys = split_key(key, 3)
 
         def attend(x: jax.Array) -> jax.Array:
             return self.attention(x, shared, attention_key)
 
-        def transform(x: jax.Array) -> jax.Array:
-            hidden = constrain(self.mlp_in(x), "batch", None, "mlp")
-            return self.mlp_out(ACTIVATIONS[self.config.activation](hidden))
+        x = self._residual(x_BxSxD, attend, self._attention_norm(index), residual_keys[0])
+        return self._residual(x, self._mlp, self.mlp_norm, residual_keys[1])
 
-        x = self._residual(x_BxSxD, attend, self.attention_norm, residual_keys[0])
-        return self._residual(x, transform, self.mlp_norm, residual_keys[1])
-
-    def attention_weights(self, x_BxSxD: jax.Array, shared: AttentionInputs) -> jax.Array:
+    def attention_weights(
+        self, x_BxSxD: jax.Array, shared: AttentionInputs, index: jax.Array | int
+    ) -> jax.Array:
         """Softmaxed attention for this input of the layer, [B, H, S, S]."""
-        x_BxSxD = self.attention_norm(x_BxSxD) if self.config.pre_layer_norm else x_BxSxD
+        if self.config.pre_layer_norm:
+            x_BxSxD = self._attention_norm(index)(x_BxSxD)
         return self.attention.weights_and_values(x_BxSxD, shared)[0]
+
+    def _mlp(self, x_BxSxD: jax.Array) -> jax.Array:
+        activation = ACTIVATIONS[self.config.activation]
+        hidden_BxSxF = constrain(self.mlp_in(x_BxSxD), "batch", None, "mlp")
+        if self.mlp_gate is None:
+            return self.mlp_out(activation(hidden_BxSxF))
+        gate_BxSxF = constrain(self.mlp_gate(x_BxSxD), "batch", None, "mlp")
+        return self.mlp_out(activation(gate_BxSxF) * hidden_BxSxF)
+
+    def _attention_norm(self, index: jax.Array | int) -> Callable[[jax.Array], jax.Array]:
+        if self.config.first_attention_norm:
+            return self.attention_norm
+        return lambda x: jnp.where(index == 0, x, self.attention_norm(x))
 
     def _residual(
         self,
         x: jax.Array,
         branch: Callable[[jax.Array], jax.Array],
-        norm: LayerNorm,
+        norm: Callable[[jax.Array], jax.Array],
         key: jax.Array | None,
     ) -> jax.Array:
         def in_branch(x: jax.Array) -> jax.Array:
@@ -91,7 +111,7 @@ class Encoder(nnx.Module):
             return normal(key, shape).at[config.pad_id].set(0)
 
         self.config = config
-        size, eps = config.hidden_size, config.layer_norm_eps
+        size = config.hidden_size
         word = Axis("embed", config.word_size)
         self.word_embedding = Weight(
             (config.vocab_size, word.size), ("vocab", "embed"), embedding
@@ -101,9 +121,7 @@ class Encoder(nnx.Module):
             if config.segments
             else None
         )
-        self.embedding_norm = (
-            LayerNorm(word.size, eps=eps, rngs=rngs) if config.embedding_norm else None
-        )
+        self.embedding_norm = make_norm(config, word, rngs=rngs) if config.embedding_norm else None
         self.embedding_projection = (
             Linear([word], [Axis(None, size)], dtype=config.dtype, rngs=rngs)
             if config.embedding_size
@@ -111,7 +129,9 @@ class Encoder(nnx.Module):
         )
         self.positions = SharedPositions(config, rngs=rngs)
         self.layers = _stacked_layers(config, rngs)
-        self.final_norm = LayerNorm(size, eps=eps, rngs=rngs) if config.pre_layer_norm else None
+        self.final_norm = (
+            make_norm(config, Axis("embed", size), rngs=rngs) if config.pre_layer_norm else None
+        )
 
     def __call__(
         self,
@@ -134,27 +154,44 @@ class Encoder(nnx.Module):
         shared = self.shared_inputs(tokens_BxS)
         graph, stacked = self._layer_weights()
 
-        def weights(_: None, layer: tuple[jax.Array, Any]) -> tuple[None, jax.Array]:
-            x_BxSxD, layer_weights = layer
-            return None, nnx.merge(graph, layer_weights).attention_weights(x_BxSxD, shared)
+        def weights(_: None, layer: Any, window: int) -> tuple[None, jax.Array]:
+            index, layer_weights, x_BxSxD = layer
+            module = nnx.merge(graph, layer_weights)
+            return None, module.attention_weights(x_BxSxD, shared[window], index)
 
-        return jax.lax.scan(weights, None, (inputs_LxBxSxD, stacked))[1]
+        layers = jnp.arange(self.config.num_layers), stacked, inputs_LxBxSxD
+        weights_LxBxHxSxS: jax.Array = scan_layers(self.config.windows, weights, None, layers)[1]
+        return weights_LxBxHxSxS
 
     def shared_inputs(
         self, tokens_BxS: jax.Array, segments_BxS: jax.Array | None = None
-    ) -> AttentionInputs:
-        """The inputs of attention besides the hidden states: computed once, used by every layer."""
-        length = tokens_BxS.shape[1]
-        in_factors = attention_choice(self.config, platform_here(), length).takes_factors
-        positions = self.positions
-        return AttentionInputs(
-            is_token_BxS=tokens_BxS != self.config.pad_id,
-            bias=(positions.factored_bias if in_factors else positions.bias_HxSxS)(length),
-            once=self.positions.once(length),
-            segment_BxS=self._segment_BxS(tokens_BxS, segments_BxS)
-            if self.config.segment_attention
-            else None,
+    ) -> dict[int, AttentionInputs]:
+        """The inputs of attention besides the hidden states, for each window in use.
+
+        They are computed once and used by all layers with the same window.
+        """
+        config, positions, length = self.config, self.positions, tokens_BxS.shape[1]
+        in_factors = {
+            window: attention_choice(config, platform_here(), length, window).takes_factors
+            for window in dict.fromkeys(config.windows)
+        }
+        biases = {
+            factored: (positions.factored_bias if factored else positions.bias_HxSxS)(length)
+            for factored in dict.fromkeys(in_factors.values())
+        }
+        segment_BxS = (
+            self._segment_BxS(tokens_BxS, segments_BxS) if config.segment_attention else None
         )
+        return {
+            window: AttentionInputs(
+                is_token_BxS=tokens_BxS != config.pad_id,
+                bias=biases[factored],
+                once=positions.once(length, local=window > 0),
+                segment_BxS=segment_BxS,
+                window=window,
+            )
+            for window, factored in in_factors.items()
+        }
 
     def embed(
         self,
@@ -232,23 +269,70 @@ class Encoder(nnx.Module):
         shared = self.shared_inputs(tokens_BxS, segments_BxS)
         graph, stacked = self._layer_weights()
 
-        def step(x: jax.Array, layer: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        def step(x: jax.Array, layer: Any, window: int) -> tuple[jax.Array, Any]:
             index, weights = layer
             layer_key = None if layers_key is None else jax.random.fold_in(layers_key, index)
-            return nnx.merge(graph, weights)(x, shared, layer_key), x if keep_all else None
+            module = nnx.merge(graph, weights)
+            return module(x, shared[window], layer_key, index), x if keep_all else None
 
         policy = REMAT_POLICIES[self.config.remat]
         unroll = unrolls_layers(self.config, platform_here())
+        windows = self.config.windows
+        # In a loop the compiler cannot undo the recomputation; unrolled, it needs barriers, as do
+        # the layers of a group.
+        barriers = unroll or period(windows) > 1
         if policy is not None:
-            # In a loop the compiler cannot undo the recomputation; unrolled, it needs barriers.
-            step = jax.checkpoint(step, policy=policy, prevent_cse=unroll)
-        x, inputs = jax.lax.scan(
+            step = jax.checkpoint(step, policy=policy, prevent_cse=barriers, static_argnums=2)
+        x, inputs = scan_layers(
+            windows,
             step,
             self.embed(tokens_BxS, segments_BxS=segments_BxS, key=embedding_key),
             (jnp.arange(self.config.num_layers), stacked),
             unroll=unroll,
         )
         return x if self.final_norm is None else self.final_norm(x), inputs
+
+
+def period(windows: Sequence[int]) -> int:
+    """After how many layers the windows repeat."""
+    layers = range(len(windows))
+    return next(
+        n for n in range(1, len(windows) + 1) if all(windows[i] == windows[i % n] for i in layers)
+    )
+
+
+def scan_layers(
+    windows: Sequence[int],
+    step: Callable[[Any, Any, int], tuple[Any, Any]],
+    x: Any,
+    layers: Any,
+    *,
+    unroll: bool = False,
+) -> tuple[Any, Any]:
+    """`jax.lax.scan` of step(x, layer, window) over layers whose windows alternate.
+
+    The scan is over groups of layers in which every window is a constant. The layers of a local
+    kind can then be compiled for their window alone. Layers that fill no group follow one by one.
+    """
+    size = period(windows)
+    groups, rest = divmod(len(windows), size)
+    if size == 1:
+        return jax.lax.scan(lambda x, layer: step(x, layer, windows[0]), x, layers, unroll=unroll)
+
+    def group(x: Any, members: Any) -> tuple[Any, Any]:
+        outputs = []
+        for n in range(size):
+            x, output = step(x, jax.tree.map(lambda a, n=n: a[n], members), windows[n])
+            outputs.append(output)
+        return x, jax.tree.map(lambda *parts: jnp.stack(parts), *outputs)
+
+    whole = jax.tree.map(lambda a: a[: groups * size].reshape(groups, size, *a.shape[1:]), layers)
+    x, outputs = jax.lax.scan(group, x, whole, unroll=unroll)
+    parts = [jax.tree.map(lambda a: a.reshape(groups * size, *a.shape[2:]), outputs)]
+    for i in range(groups * size, groups * size + rest):
+        x, output = step(x, jax.tree.map(lambda a, i=i: a[i], layers), windows[i])
+        parts.append(jax.tree.map(lambda a: a[None], output))
+    return x, jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
 
 
 def _stacked_layers(config: ModelConfig, rngs: nnx.Rngs) -> Layer:

@@ -1,10 +1,11 @@
 """FLOPs of the model, counted from its shapes: the minimum for any implementation.
 
-Matrix products only, a multiply-add being two operations. Softmax, LayerNorm, GELU, dropout and
+Matrix products only, a multiply-add being two operations. Softmax, norms, activations, dropout and
 RoPE's rotations are left out, as is usual: on accelerators other units compute them. Neither
 recomputed activations (`remat`) nor padding to tiles count, so a fraction of the peak computed from
 these numbers is model FLOPs utilization (MFU). The position terms are counted in the functions of
-the chosen encodings, so the encoding of a user is counted as well.
+the chosen encodings, so the encoding of a user is counted as well. In a layer with an attention
+window only the pairs of tokens inside the window count.
 """
 
 import math
@@ -27,11 +28,11 @@ def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, ro
     Masked tokens are predicted at a fraction `scored_share` of the positions. `rows` matters
     little: terms that depend on positions alone are computed once per pass.
     """
-    D, E, V = config.hidden_size, config.word_size, config.vocab_size
-    head = 2 * D * E + 2 * E * V
-    projection = 2 * E * D if config.embedding_size else 0
+    D, E, V = config.hidden_size, config.output_size, config.vocab_size
+    head = 2 * D * E * config.masked_word_transform + 2 * E * V
+    projection = 2 * config.word_size * D if config.embedding_size else 0
     shared = _position_flops(config, length).per_pass / (rows * length)
-    layers = config.num_layers * _layer(config, length)
+    layers = sum(_layer(config, length, window) for window in config.windows)
     detection = 2 * D * (D + 1) if config.replaced_token_head else 0
     next_sentence = 2 * D * (D + 2) / length if config.next_sentence_head else 0  # once a sequence
     return projection + layers + scored_share * head + detection + next_sentence + shared
@@ -49,28 +50,43 @@ def recomputed_flops_per_token(config: ModelConfig, length: int, *, by_kernel: b
 
     Attention `by_kernel` is no matrix product to JAX, so "dots" does not keep its output.
     """
-    attention = 2 * (2 * length * config.hidden_size) + _position_flops(config, length).per_token
+    attention = sum(_scores_and_values(config, length, window) for window in config.windows)
     again = {
         "none": 0.0,
         "dots": attention if by_kernel else 0.0,
         "projections": attention,
-        "full": _layer(config, length),
+        "full": sum(_layer(config, length, window) for window in config.windows),
     }
-    return config.num_layers * again[config.remat]
+    return again[config.remat]
 
 
-def attention_flops_per_token(config: ModelConfig, length: int) -> float:
-    """Forward FLOPs per token of one layer's attention, its projections included."""
+def attention_flops_per_token(config: ModelConfig, length: int, window: int = 0) -> float:
+    """Forward FLOPs per token of one layer's attention, its projections included.
+
+    `window` is that of the layer, one of `config.windows`.
+    """
     D = config.hidden_size
     projections = 2 * D * (3 * D) + 2 * D * D
-    scores_and_values = 2 * (2 * length * D)
-    return projections + scores_and_values + _position_flops(config, length).per_token
+    return projections + _scores_and_values(config, length, window)
 
 
-def _layer(config: ModelConfig, length: int) -> float:
+def _scores_and_values(config: ModelConfig, length: int, window: int) -> float:
+    """Per token: the products over pairs of tokens, position terms included."""
+    of_a_pair = 2 * (2 * config.hidden_size) + _position_flops(config, length).per_token / length
+    return of_a_pair * pairs_in_window(length, window) / length
+
+
+def pairs_in_window(length: int, window: int) -> int:
+    """How many pairs (i, j) of `length` tokens have |j - i| <= window / 2; all without a window."""
+    side = min(window // 2, length - 1) if window else length - 1
+    return length * (2 * side + 1) - side * (side + 1)
+
+
+def _layer(config: ModelConfig, length: int, window: int) -> float:
     """Per token."""
-    mlp = 2 * (2 * config.hidden_size * config.mlp_size)
-    return attention_flops_per_token(config, length) + mlp
+    products = 3 if config.gated_mlp else 2
+    mlp = products * (2 * config.hidden_size * config.mlp_size)
+    return attention_flops_per_token(config, length, window) + mlp
 
 
 @dataclass(frozen=True)

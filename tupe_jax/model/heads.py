@@ -12,37 +12,49 @@ from tupe_jax.model.encoder import Encoder, check_ids
 from tupe_jax.model.layers import (
     ACTIVATIONS,
     Axis,
-    LayerNorm,
     Linear,
     Weight,
     dropout,
+    make_norm,
     zeros,
 )
 from tupe_jax.utils.errors import UserError
 
 
 class MaskedLMHead(nnx.Module):
-    """Dense, activation, LayerNorm, then the token embedding as output matrix, plus a bias."""
+    """Dense, activation, norm; then an output matrix, of its own or tied, and a bias."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        size = Axis("embed", config.output_size)
+        transform = config.masked_word_transform
         # Often square: two names, so that a sharding rule for `embed` is not applied to both axes.
-        self.dense = Linear(
-            [Axis("embed", config.hidden_size)],
-            [Axis(None, config.word_size)],
-            dtype=config.dtype,
-            rngs=rngs,
+        self.dense = (
+            Linear(
+                [Axis("embed", config.hidden_size)],
+                [Axis(None, size.size)],
+                dtype=config.dtype,
+                rngs=rngs,
+                use_bias=config.linear_bias,
+            )
+            if transform
+            else None
         )
         self.activation = config.activation
-        self.norm = LayerNorm(config.word_size, eps=config.layer_norm_eps, rngs=rngs)
+        self.norm = make_norm(config, size, rngs=rngs) if transform else None
         self.bias = Weight((config.vocab_size,), ("vocab",), zeros).create(rngs)
+        self.output_embedding = (
+            Weight((config.vocab_size, size.size), ("vocab", "embed")).create(rngs)
+            if config.output_embedding_size
+            else None
+        )
 
     def __call__(self, x: jax.Array, word_embedding_VxD: jax.Array) -> jax.Array:
-        x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
+        if self.dense is not None and self.norm is not None:
+            x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
+        untied = self.output_embedding
+        output_VxD = word_embedding_VxD if untied is None else untied[...]
         logits = jnp.einsum(
-            "...d,vd->...v",
-            x,
-            word_embedding_VxD.astype(x.dtype),
-            preferred_element_type=jnp.float32,
+            "...d,vd->...v", x, output_VxD.astype(x.dtype), preferred_element_type=jnp.float32
         )
         return logits + self.bias[...]
 

@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
+from tupe_jax.config.schema import ModelConfig
 from tupe_jax.kernels.dropout import is_kept
 
 Initializer = Callable[[jax.Array, Sequence[int]], jax.Array]
@@ -56,45 +57,79 @@ class Linear(nnx.Module):
     """y = x W + b, where x ends in the axes `inputs` and y in the axes `outputs`."""
 
     def __init__(
-        self, inputs: Sequence[Axis], outputs: Sequence[Axis], *, dtype: DTypeLike, rngs: nnx.Rngs
+        self,
+        inputs: Sequence[Axis],
+        outputs: Sequence[Axis],
+        *,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+        use_bias: bool = True,
     ):
         def weight(axes: Sequence[Axis], init: Initializer) -> Weight:
             return Weight(tuple(a.size for a in axes), tuple(a.name for a in axes), init)
 
         self.kernel = weight((*inputs, *outputs), normal).create(rngs)
-        self.bias = weight(outputs, zeros).create(rngs)
+        self.bias = weight(outputs, zeros).create(rngs) if use_bias else None
+        self.inputs = len(inputs)
         self.dtype = dtype
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.kernel[...].astype(self.dtype)
-        bias = self.bias[...].astype(self.dtype)
-        inputs = kernel.ndim - bias.ndim
+        kernel, inputs = self.kernel[...].astype(self.dtype), self.inputs
+        bias = None if self.bias is None else self.bias[...].astype(self.dtype)
         if jax.sharding.get_abstract_mesh().size > 1:
-            return jnp.tensordot(x, kernel, inputs) + bias
+            y = jnp.tensordot(x, kernel, inputs)
+            return y if bias is None else y + bias
         # XLA multiplies plain matrices faster on CPUs, above all in the backward pass.
         tokens_TxI = x.reshape(-1, math.prod(kernel.shape[:inputs]))
-        y_TxO = tokens_TxI @ kernel.reshape(tokens_TxI.shape[1], bias.size) + bias.reshape(-1)
-        return y_TxO.reshape(*x.shape[: x.ndim - inputs], *bias.shape)
+        y_TxO = tokens_TxI @ kernel.reshape(tokens_TxI.shape[1], -1)
+        if bias is not None:
+            y_TxO += bias.reshape(-1)
+        return y_TxO.reshape(*x.shape[: x.ndim - inputs], *kernel.shape[inputs:])
 
 
 class LayerNorm(nnx.Module):
     """LayerNorm over the last axis, with float32 statistics whatever the type of its input."""
 
-    def __init__(self, size: int, *, eps: float, rngs: nnx.Rngs):
-        self.scale = Weight((size,), ("embed",), ones).create(rngs)
-        self.bias = Weight((size,), ("embed",), zeros).create(rngs)
+    def __init__(self, feature: Axis, *, eps: float, rngs: nnx.Rngs, use_bias: bool = True):
+        self.scale = Weight((feature.size,), (feature.name,), ones).create(rngs)
+        self.bias = (
+            Weight((feature.size,), (feature.name,), zeros).create(rngs) if use_bias else None
+        )
         self.eps = eps
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return layer_norm(x, self.scale[...], self.bias[...], self.eps)
+        bias = None if self.bias is None else self.bias[...]
+        return layer_norm(x, self.scale[...], bias, self.eps)
 
 
-def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float) -> jax.Array:
+def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float) -> jax.Array:
     """(x - mean) / sqrt(variance + eps) * scale + bias, over the last axis, in float32."""
     x32 = x.astype(jnp.float32)
     centred = x32 - x32.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
-    return (centred * jax.lax.rsqrt(variance + eps) * scale + bias).astype(x.dtype)
+    normed = centred * jax.lax.rsqrt(variance + eps) * scale
+    return (normed if bias is None else normed + bias).astype(x.dtype)
+
+
+class RMSNorm(nnx.Module):
+    """x / sqrt(mean(x^2) + eps) * scale over the last axis, in float32 (Zhang & Sennrich, 2019)."""
+
+    def __init__(self, feature: Axis, *, eps: float, rngs: nnx.Rngs):
+        self.scale = Weight((feature.size,), (feature.name,), ones).create(rngs)
+        self.eps = eps
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x32 = x.astype(jnp.float32)
+        mean_square = jnp.square(x32).mean(-1, keepdims=True)
+        normed: jax.Array = x32 * jax.lax.rsqrt(mean_square + self.eps) * self.scale[...]
+        return normed.astype(x.dtype)
+
+
+def make_norm(config: ModelConfig, feature: Axis, *, rngs: nnx.Rngs) -> LayerNorm | RMSNorm:
+    """The norm that the config chooses, over an axis of features."""
+    if config.norm == "rms_norm":
+        return RMSNorm(feature, eps=config.layer_norm_eps, rngs=rngs)
+    return LayerNorm(feature, eps=config.layer_norm_eps, rngs=rngs, use_bias=config.norm_bias)
 
 
 @jax.custom_vjp
@@ -123,10 +158,16 @@ def gelu_tanh(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
 
 
+def silu(x: jax.Array) -> jax.Array:
+    """SiLU, x sigmoid(x), in float32."""
+    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
+
+
 ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
     "relu": jax.nn.relu,
+    "silu": silu,
 }
 
 

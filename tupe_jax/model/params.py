@@ -27,7 +27,7 @@ def arrays_of(model: MaskedLM) -> dict[Path, Array]:
 def classification_heads_of(model: MaskedLM) -> dict[str, int]:
     """The number of outputs of each classification head of a model."""
     heads = model.classification_heads
-    return {name: heads[name].output.bias.shape[0] for name in heads}
+    return {name: heads[name].output.kernel.shape[-1] for name in heads}
 
 
 def classification_heads_in(params: ParamArrays) -> dict[str, int]:

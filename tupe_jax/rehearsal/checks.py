@@ -34,6 +34,8 @@ from tupe_jax.utils.object_storage import storage_errors
 from tupe_jax.utils.paths import Path, storage_path
 from tupe_jax.utils.text import duration, quantity
 
+CHECKS = ("storage", "run", "data", "compile", "reader", "checkpoints", "cost")
+
 T = TypeVar("T")
 Verdict = Literal["go", "warning", "no-go"]
 
@@ -67,6 +69,10 @@ class Plan:
     peak_share: float = PEAK_SHARE
     price: Price | None = None
     """None: the listed price of the target's chip, if there is one."""
+
+    @property
+    def batch_tokens(self) -> int:
+        return self.config.train.batch_size * self.config.data.length
 
 
 def rehearse(plan: Plan) -> Iterator[Finding]:
@@ -170,6 +176,7 @@ def _reading_seconds(plan: Plan, index: PreparedIndex, compiled: CompileResult) 
     config, mesh = plan.config, compiled.mesh
     reader = PreparedReader(
         storage_path(config.data.prepared),
+        index,
         vocabulary_sha256=index.vocabulary_sha256,
         split="train",
         batch_size=config.train.batch_size,
@@ -221,20 +228,31 @@ def _memory(result: CompileResult) -> Finding:
 def _checkpoints(
     plan: Plan, compiled: CompileResult, storage: StorageSpeed, step_seconds: float
 ) -> Finding:
-    """How long a save takes if one host writes all of it: the slowest case."""
+    """How long a save and a restore take if one host writes or reads all: the slowest case."""
     leaves = jax.tree.leaves(plan_state(plan.config, compiled.mesh).abstract)
     size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-    seconds = size / storage.write_bandwidth
-    settings = plan.config.checkpoint
+    saving, restoring = size / storage.write_bandwidth, size / storage.read_bandwidth
+    settings, limits = plan.config.checkpoint, plan.config.watchdog
     by_time = 60 * settings.every_minutes or math.inf
     interval = min(settings.every * step_seconds, by_time)
     text = (
-        f"{quantity(size)}B each, saved in at most {duration(seconds)}; one every "
-        f"{duration(interval)}, the most that a crash can lose"
+        f"{quantity(size)}B each, saved in at most {duration(saving)} and restored in at most "
+        f"{duration(restoring)}; one every {duration(interval)}, the most that a crash can lose"
     )
-    values = {"bytes": size, "save_seconds": seconds, "interval_seconds": interval}
-    if seconds > interval:
+    values = {
+        "bytes": size,
+        "save_seconds": saving,
+        "restore_seconds": restoring,
+        "interval_seconds": interval,
+    }
+    if saving > interval:
         text += ": saves take longer; raise checkpoint.every and checkpoint.every_minutes"
+        return Finding("checkpoints", "no-go", text, values)
+    if limits.stalled_minutes and max(saving, restoring) > 60 * limits.checkpoint_minutes:
+        text += (
+            f": the watchdog would end the run after {limits.checkpoint_minutes:g} min; raise "
+            "watchdog.checkpoint_minutes"
+        )
         return Finding("checkpoints", "no-go", text, values)
     return Finding("checkpoints", "go", text, values)
 
@@ -247,16 +265,24 @@ def _cost(plan: Plan, compiled: CompileResult, step_seconds: float, first_step: 
     batches = math.ceil(config.eval.rows / config.train.batch_size)
     # A forward pass is a third of a step.
     hours = (steps + evaluations * batches / 3) * step_seconds / 3600
-    values: dict[str, Any] = {"hours": hours, "step_seconds": step_seconds}
+    values: dict[str, Any] = {
+        "hours": hours,
+        "step_seconds": step_seconds,
+        "peak_share": plan.peak_share,
+    }
     rate = quantity(compiled.tokens_per_step / step_seconds)
-    text = f"about {duration(3600 * hours)} at {rate} tokens/s"
+    text = (
+        f"about {duration(3600 * hours)} at {rate} tokens/s, if the devices reach "
+        f"{100 * plan.peak_share:.3g}% of their peak FLOP/s (assumed, not measured: --peak-share)"
+    )
     price = plan.price or PRICES.get(plan.target.chip_name)
     if price is None:
         return Finding("cost", "go", f"{text}; for dollars set --price", values)
     chip_hours = hours * compiled.devices
     values["dollars"] = chip_hours * price.on_demand
-    text += f"; ${values['dollars']:,.0f} at ${price.on_demand:.2f} per chip and hour"
+    source = "--price" if plan.price else "list price"
+    text += f"; ${values['dollars']:,.0f} at ${price.on_demand:.2f} per chip and hour ({source})"
     if price.spot is not None:
         values["dollars_spot"] = chip_hours * price.spot
-        text += f", ${values['dollars_spot']:,.0f} on Spot"
+        text += f", ${values['dollars_spot']:,.0f} on Spot at ${price.spot:.2f}"
     return Finding("cost", "go", text, values)

@@ -160,11 +160,11 @@ class SaveTimer:
 class Requests:
     """Whether to stop or to save after a step: the same in all processes.
 
-    With several processes, `stop` is a collective maximum over the requests of all of them, so
-    every process must read it equally often. It returns the result of the previous call, so that
-    the host does not wait for the devices: a run of several processes stops one step later than a
-    single process. The first call waits for its own result, because a signal may have arrived
-    during compilation.
+    With several processes, `agree_to_stop` is a collective maximum over the requests of all of
+    them, so every process must call it equally often. It returns the result of the previous call,
+    so that the host does not wait for the devices: a run of several processes stops one step later
+    than a single process. The first call waits for its own result, because a signal may have
+    arrived during compilation.
     """
 
     def __init__(self, stop: Stop, timer: SaveTimer, mesh: Mesh) -> None:
@@ -177,25 +177,24 @@ class Requests:
             out_shardings=NamedSharding(mesh, PartitionSpec()),
         )
         self._before: jax.Array | None = None
-        self._stop_agreed = self._save_agreed = False
+        self._stop_agreed = self._save_due = False
 
-    @property
-    def stop(self) -> bool:
+    def agree_to_stop(self) -> bool:
         """Whether to stop. Also finds out whether a checkpoint is due."""
         if not self._stop_agreed:
             stop, save = self._agree(np.array([self._stop.requested, self._timer.due()]))
             self._stop_agreed = bool(stop)
-            self._save_agreed |= bool(save)
+            self._save_due |= bool(save)
         return self._stop_agreed
 
     @property
-    def save(self) -> bool:
-        """Whether the timer has requested a checkpoint, as of the last call of `stop`."""
-        return self._save_agreed
+    def save_agreed(self) -> bool:
+        """Whether the timer has requested a checkpoint, as of the last `agree_to_stop`."""
+        return self._save_due
 
     def saved(self) -> None:
         """Call this after every checkpoint, whatever the reason for it."""
-        self._save_agreed = False
+        self._save_due = False
         self._timer.restart()
 
     def _agree(self, asked: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:

@@ -18,6 +18,7 @@ from tupe_jax.data.pretraining.token_shards import (
     PreparedIndex,
     check_tokenizer_file,
     parse_index,
+    read_index,
     require_tokenizer,
 )
 from tupe_jax.objectives.base import Objective
@@ -65,8 +66,10 @@ def make_dataset(
         _check_checkpoint_vocabulary(config, saved_vocabulary)
     path = _vocabulary(config, workdir, saved_vocabulary)
     _require_fitting_vocabulary(config, SentencePieceTokenizer.load(path))
-    if config.data.reader == "prepared" and not config.data.prepared:
-        _prepare(config, path, workdir / DATA_FOLDER / ROWS_FOLDER)
+    if config.data.reader == "prepared":
+        if not config.data.prepared:
+            _prepare(config, path, _rows_folder(config, workdir))
+        read_index(_rows_folder(config, workdir))
     return path
 
 
@@ -115,10 +118,9 @@ def _prepared(
     config: Config, tokenizer: SentencePieceTokenizer, workdir: Path, shard: HostShard
 ) -> Dataset:
     from tupe_jax.data.pretraining.readers import PreparedReader, TokenShards
-    from tupe_jax.data.pretraining.token_shards import read_index
 
-    folder = storage_path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
-    index = read_index(folder)
+    folder = _rows_folder(config, workdir)
+    index = read_index(folder, sizes=False)  # one process has compared sizes in `make_dataset`
     _check_index(config, folder, index)
 
     def some_rows(split: str, count: int) -> HostFeatures:
@@ -131,6 +133,7 @@ def _prepared(
         tokenizer=tokenizer,
         train=PreparedReader(
             folder,
+            index,
             vocabulary_sha256=tokenizer.sha256,
             split="train",
             batch_size=config.train.batch_size,
@@ -141,6 +144,10 @@ def _prepared(
         sample_NxS=some_rows("train", SAMPLE_ROWS)["tokens"],
         sequences_per_epoch=index.splits["train"].rows,
     )
+
+
+def _rows_folder(config: Config, workdir: Path) -> Path:
+    return storage_path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
 
 
 def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:

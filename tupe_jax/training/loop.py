@@ -1,9 +1,9 @@
 """The training loop, from top to bottom.
 
-Resuming is exact: all randomness is a function of (seed, step), so a resumed run gives the same
-numbers as one that was never stopped. A resumed run first checks that its config is unchanged. Then
-it restores the state of the newest valid checkpoint onto its own mesh and the position of the
-reader, and truncates the metrics file to that step.
+Resuming is exact: all randomness is a function of (seed, step), so on the same devices a resumed
+run gives the same numbers as one that was never stopped. A resumed run first checks that its config
+is unchanged. Then it restores the state of the newest valid checkpoint onto its own mesh and the
+position of the reader, and truncates the metrics file to that step.
 """
 
 import dataclasses
@@ -56,8 +56,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Run:
-    """The outcome of a run: finished, or stopped on request."""
+class RunResult:
+    """What a run ended with: finished, or stopped on request."""
 
     step: int
     finished: bool
@@ -80,15 +80,15 @@ def pretrain(
     stop: Stop,
     processes: ProcessGroup = SINGLE_PROCESS,
     watchdog: Watchdog | None = None,
-) -> Run:
+) -> RunResult:
     """Train from the newest checkpoint in the work directory, or from the start, to the end.
 
-    A caller that does more than this under a watchdog passes its own.
+    Pass a watchdog if it must also cover work after training, such as the summary.
     """
-    with ExitStack() as closing:  # on any exit, a checkpoint in progress is completed
+    with ExitStack() as cleanup:  # on any exit, a checkpoint in progress is completed
         if watchdog is None:
-            watchdog = closing.enter_context(Watchdog(config.watchdog, processes))
-        return _pretrain(config, workdir, stop, processes, watchdog, closing)
+            watchdog = cleanup.enter_context(Watchdog(config.watchdog, processes))
+        return _pretrain(config, workdir, stop, processes, watchdog, cleanup)
 
 
 def _pretrain(
@@ -97,8 +97,8 @@ def _pretrain(
     stop: Stop,
     processes: ProcessGroup,
     watchdog: Watchdog,
-    closing: ExitStack,
-) -> Run:
+    cleanup: ExitStack,
+) -> RunResult:
     # ------------------------------------------------------------------ devices, data
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # before the data is made
@@ -109,19 +109,24 @@ def _pretrain(
     checkpoints = Checkpoints(
         workdir / CHECKPOINTS, config.checkpoint, processes, checkpoint_seconds
     )
-    closing.callback(watchdog.during("saving")(checkpoints.close))
 
-    def begin() -> str:
-        """In one process for all: check that the config is unchanged, and make missing data."""
+    def close_checkpoints() -> None:
+        with watchdog.during("saving"):
+            checkpoints.close()
+
+    cleanup.callback(close_checkpoints)
+
+    def check_and_prepare() -> str:
+        """Runs in process 0 only: check the config, make missing data, return the tokenizer."""
         check_unchanged(checkpoints.peek_config(), dataclasses.asdict(config))
         check_begun_with(workdir, dataclasses.asdict(config))
         return str(make_dataset(config, workdir, checkpoints.peek_vocabulary()))
 
     with watchdog.during("preparing data"):
-        tokenizer_path = Path(processes.first("tokenizer and data", begin, seconds=None))
+        tokenizer = processes.first("tokenizer and data", check_and_prepare, seconds=None)
     sharding = batch_sharding(mesh)
     shard = host_shard(sharding, config.train.batch_size, processes.index)
-    dataset = open_dataset(config, workdir, tokenizer_path, shard)
+    dataset = open_dataset(config, workdir, Path(tokenizer), shard)
     processes.require_same("data", {f"data {k}": v for k, v in dataset.train.state().items()})
     vocabulary_file = dataset.tokenizer.path.read_bytes()
 
@@ -135,7 +140,7 @@ def _pretrain(
     with watchdog.during("restoring"):
         restored = checkpoints.restore(plan.abstract_sharded, watchdog.progress)
     writer = MetricWriter(workdir, wandb_project=config.train.wandb_project)
-    closing.callback(writer.close)
+    cleanup.callback(writer.close)
     if restored is None:
         state = plan.create()
         step = 0
@@ -143,16 +148,16 @@ def _pretrain(
         state, step = restored.state, restored.step
         dataset.train.restore(restored.data)
     writer.truncate_after(step)
-    began = saved = step
+    start_step = last_saved = step
     # The previous process may have stopped before it evaluated this step.
-    evaluated = processes.first("last evaluation", lambda: _last_evaluation(workdir))
+    last_evaluated = processes.first("last evaluation", lambda: _last_evaluation(workdir))
     stop.has_state = True
     timer = SaveTimer(config.checkpoint.every_minutes if processes.index == 0 else 0.0)
     requests = Requests(stop, timer, mesh)
 
     # ------------------------------------------------------------------ compile
     progress = Progress(config.train.steps, start=step)
-    closing.callback(progress.close)
+    cleanup.callback(progress.close)
     speed = Speedometer(
         tokens_per_step=config.train.batch_size * config.data.length,
         training_flops_per_token=objective.training_flops_per_token(),
@@ -162,7 +167,7 @@ def _pretrain(
 
     @contextmanager
     def compiling(what: str) -> Iterator[None]:
-        """Wait for all: Gloo, between CPUs, waits only half a minute for a process that is late."""
+        """Compile, then wait for all processes: Gloo, between CPUs, times out after 30 s."""
         with speed.pause("compile"), watchdog.during("compiling"):
             yield
             processes.gather(f"compiled: {what}", None, 60 * config.watchdog.compile_minutes)
@@ -174,25 +179,27 @@ def _pretrain(
     speed.start_interval(step)
 
     # ------------------------------------------------------------------ train
-    unread: deque[tuple[int, Metrics]] = deque()
-    profiled = config.train.profile_at if processes.index == 0 else 0
-    profile = closing.enter_context(Profile(profiled, workdir / "profile"))
+    pending_metrics: deque[tuple[int, Metrics]] = deque()
+    profile_at = config.train.profile_at if processes.index == 0 else 0
+    profile = cleanup.enter_context(Profile(profile_at, workdir / "profile"))
     spikes = SpikeDetector()
     valid_loss: float | None = None
 
     def read_metrics(*, up_to: int) -> None:
         """Fetch the metrics of past steps, check all of them, write those of logged steps."""
-        while unread and unread[0][0] <= up_to:
-            past, metrics = unread.popleft()
+        while pending_metrics and pending_metrics[0][0] <= up_to:
+            metric_step, metrics = pending_metrics.popleft()
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-            _check_finite(past, values, config)
+            _check_finite(metric_step, values, config)
             if spike := spikes.observe(values["loss"]):
-                logger.warning("step %d: %s", past, spike)
-            if past % config.train.log_every == 0 or past == config.train.steps:
-                measured = speed.measure(past)
-                writer.write(past, {**values, **measured})
+                logger.warning("step %d: %s", metric_step, spike)
+            if metric_step % config.train.log_every == 0 or metric_step == config.train.steps:
+                measured = speed.measure(metric_step)
+                writer.write(metric_step, {**values, **measured})
                 progress.report(
-                    past, loss=values["loss"], tokens_per_second=measured["tokens_per_second"]
+                    metric_step,
+                    loss=values["loss"],
+                    tokens_per_second=measured["tokens_per_second"],
                 )
 
     def save() -> None:
@@ -205,7 +212,7 @@ def _pretrain(
                 data=dataset.train.state(),
                 config=dataclasses.asdict(config),
                 vocabulary=vocabulary_file,
-                valid_loss=valid_loss if evaluated == step else None,
+                valid_loss=valid_loss if last_evaluated == step else None,
                 force=True,
             )
         requests.saved()
@@ -213,11 +220,11 @@ def _pretrain(
     def interrupted() -> bool:
         """Called before every batch of the evaluation."""
         watchdog.progress()
-        return requests.stop
+        return requests.agree_to_stop()
 
     def evaluate() -> None:
         """Validate; if a stop is requested meanwhile, the resumed run does it."""
-        nonlocal evaluated, valid_loss
+        nonlocal last_evaluated, valid_loss
         read_metrics(up_to=step)
         params = _averaged_or_current(state)
         if not validation.is_compiled:
@@ -228,41 +235,41 @@ def _pretrain(
             valid = validation(params, interrupted)
             bias_sizes = position_bias_sizes(params)
         if valid is not None:
-            evaluated, valid_loss = step, valid["valid_loss"]
+            last_evaluated, valid_loss = step, valid["valid_loss"]
             writer.write(step, {**valid, **bias_sizes})
             logger.info("step %d: validation %s", step, metrics_text(valid))
 
     def evaluation_due() -> bool:
         return step == config.train.steps or (step > 0 and step % config.eval.every == 0)
 
-    if evaluation_due() and evaluated != step:
+    if evaluation_due() and last_evaluated != step:
         evaluate()
-    while step < config.train.steps and not requests.stop:
+    while step < config.train.steps and not requests.agree_to_stop():
         profile.before(step)
         with speed.pause("data"), watchdog.during("reading data"):
             batch = global_batch(sharding, dataset.train.next(), objective, shard)
         state, metrics = block_on_cpu(train_step(state, batch))
         step += 1
         watchdog.step(step)
-        unread.append((step, metrics))
+        pending_metrics.append((step, metrics))
         progress.advance(step)
         last = step == config.train.steps
         # One step late, so that the device has work while the host reads.
         read_metrics(up_to=step - 1)
         if evaluation_due():
             evaluate()
-        if last or checkpoints.due(step) or requests.save:
+        if last or checkpoints.due(step) or requests.save_agreed:
             save()
-            saved = step
+            last_saved = step
 
     # ------------------------------------------------------------------ finish, or stop on request
-    if requests.stop and (saved < step or step == 0):
+    if requests.agree_to_stop() and (last_saved < step or step == 0):
         save()
     read_metrics(up_to=step)
-    return Run(
+    return RunResult(
         step=step,
-        finished=step == evaluated == config.train.steps,
-        resumed_from=began,
+        finished=step == last_evaluated == config.train.steps,
+        resumed_from=start_step,
         exported=objective.to_export(nnx.merge(plan.graph, _averaged_or_current(state))),
         objective=objective,
         dataset=dataset,

@@ -25,7 +25,7 @@ from tupe_jax.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
 )
 from tupe_jax.training.evaluation import PREFIX, value_text
-from tupe_jax.training.loop import Run
+from tupe_jax.training.loop import RunResult
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.utils.paths import Path
 from tupe_jax.utils.plotting import attention_by_position, loss_curve, position_matrices
@@ -35,7 +35,7 @@ EXAMPLES = 5
 PROBING_WORDS = 16
 
 
-def summarise(run: Run, workdir: Path) -> str:
+def summarise(run: RunResult, workdir: Path) -> str:
     """Save the plots, and return the text."""
     model = _on_one_device(run.exported.model)
     lines = read_metrics(workdir / METRICS_FILE)
@@ -107,7 +107,7 @@ def position_only(model: MaskedLM, length: int) -> tuple[NDArray[np.float64], st
     return np.asarray(mean_LxHxSxS, np.float64), title
 
 
-def _filled(run: Run) -> Iterator[str]:
+def _filled(run: RunResult) -> Iterator[str]:
     """Sentences of the validation text with one word masked, and predictions of that word."""
     if run.exported.language_model is None:
         return

@@ -109,6 +109,11 @@ def file_sizes(folder: Path) -> dict[str, int]:
     return {os.path.basename(each["name"]): int(each["size"]) for each in found}
 
 
+def file_names(folder: Path) -> list[str]:
+    """The names of the files in a folder, by one listing without a request per file."""
+    return list(file_sizes(folder)) if is_object(folder) else os.listdir(folder)
+
+
 def file_version(path: Path) -> tuple[int, ...]:
     """Numbers that change when the file does."""
     if not is_object(path):

@@ -10,6 +10,7 @@ def get_config() -> ConfigDict:
     config.seeds = (0, 1, 2)
     config.learning_rates = (2e-3,)  # several: each variant is tuned first
     config.tuning_seed = -1  # -1: tune on the first seed; another one is held out
+    config.equal_flops = False  # True: as many steps as cost the FLOPs of the first variant
 
     # Pre-training. Each variant has its own encoding, and each run its own seed and rate.
     config.pretrain = recipe("tiny")  # configs/recipes/tiny.py: every number

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.ablation.invented import SIX, collected_of, study_config
+from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.report.html import from_markdown
 from tupe_jax.ablation.report.plots import (
     COLOURS,
@@ -251,3 +252,21 @@ def test_markdown_becomes_tables_and_paragraphs():
 def test_matplotlib_is_imported_only_to_draw():
     program = "import tupe_jax.ablation.report.plots, sys; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_losses_of_two_objectives_are_in_different_sections_and_plots():
+    electra = Variant("RTD", "bert_a", {"objective.name": "replaced_token"})
+    config = study_config((*SIX[:2], electra), seeds=(0,), length=8)
+    text = html_report(collected_of(config), COMMAND)
+    page = Page(text)
+    assert {"loss", "loss1"} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    of_masked_lm, of_electra = (
+        text.split(f'id="{name}"')[1].split("</section>")[0] for name in ("loss", "loss1")
+    )
+    assert "BERT-R" in of_masked_lm
+    assert "RTD" not in of_masked_lm
+    assert "RTD" in of_electra
+    assert "BERT-R" not in of_electra
+    convergence = text.split('id="convergence"')[1].split("</section>")[0]
+    assert "RTD" not in convergence

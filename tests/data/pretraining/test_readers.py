@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,9 @@ def numbered_examples(tokens: NDArray[np.int64]) -> Iterator[Mapping[str, Any]]:
 
 def reader_of(folder: Path, host_shard: HostShard = HostShard(), **changes: Any) -> PreparedReader:  # noqa: B008
     settings = {"split": "train", "batch_size": BATCH, "seed": 5} | changes
-    sha256 = read_index(folder).vocabulary_sha256 if (folder / "index.json").exists() else ""
-    return PreparedReader(folder, host_shard=host_shard, **{"vocabulary_sha256": sha256} | settings)
+    index = read_index(folder)
+    settings = {"vocabulary_sha256": index.vocabulary_sha256} | settings
+    return PreparedReader(folder, index, host_shard=host_shard, **settings)
 
 
 def test_sequences_of_another_tokenizer_are_refused(folder: Path) -> None:
@@ -182,8 +184,52 @@ def test_resuming_reads_only_the_batches_it_serves(
     reader.restore({**reader.state(), "step": step})
     reader.next()
     assert reader.state()["step"] == step + 1
-    ahead = readers.PREFETCH.prefetch_buffer_size
+    ahead = readers.MOST_BATCHES_AHEAD
     assert len(read) <= (1 + ahead) * BATCH
+
+
+def test_many_threads_open_each_shard_once(folder: Path) -> None:
+    index = read_index(folder)
+    opened: list[str] = []
+
+    def open_slowly(path: Path) -> Any:
+        opened.append(path.name)
+        time.sleep(0.05)
+        return readers.open_shard(path)
+
+    split = index.splits["train"]
+    shards = TokenShards(folder, split.shards, index.record, open_slowly)
+    assert not opened
+    numbers = [0, 1, 2] * 20
+    assert (shards.read(numbers)["tokens"][:, 0] // LENGTH).tolist() == numbers
+    assert opened == [split.shards[0].file]
+
+
+def test_batches_ahead_are_bounded_by_memory() -> None:
+    small, large, huge = (readers.prefetch(sequences, 512) for sequences in (32, 4096, 1 << 20))
+    assert small.prefetch_buffer_size == readers.MOST_BATCHES_AHEAD
+    assert large.prefetch_buffer_size * 4096 * 512 * 4 == readers.PREFETCH_BYTES
+    assert huge.prefetch_buffer_size == 2
+    for options in (small, large, huge):
+        assert 1 <= options.num_threads <= options.prefetch_buffer_size
+
+
+def test_thousands_of_shards_raise_the_limit_of_open_files(tmp_path: Path) -> None:
+    """In a process of its own, whose limit is lower than the number of shards."""
+    code = f"""
+import resource
+from pathlib import Path
+from tests.data.pretraining.test_readers import TokenShards
+from tupe_jax.bench.reader_speed import write_random_sequences
+from tupe_jax.data.pretraining.token_shards import read_index
+from tupe_jax.utils.paths import Path
+folder = Path({str(tmp_path)!r})
+write_random_sequences(folder, rows=80, length=4, shards=80)
+resource.setrlimit(resource.RLIMIT_NOFILE, (70, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+index = read_index(folder)
+TokenShards(folder, index.splits["train"].shards, index.record).read(range(80))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_batch_may_be_larger_than_an_epoch(folder: Path) -> None:

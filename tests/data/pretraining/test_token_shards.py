@@ -122,11 +122,12 @@ def test_a_truncated_shard_is_named_with_both_sizes(folder: Path) -> None:
         read_index(folder)
 
 
-def test_a_missing_shard_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("sizes", [True, False])
+def test_a_missing_shard_is_named(folder: Path, sizes: bool) -> None:
     shard = folder / shard_file_name("train", 0, 2)
     shard.unlink()
     with pytest.raises(UserError, match=shard.name):
-        read_index(folder)
+        read_index(folder, sizes=sizes)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,14 @@ DISENTANGLED = {
     "max_relative_positions": 15,
 }
 
+MODERNBERT = {
+    **SIZES,
+    "num_hidden_layers": 5,
+    "local_attention": 8,
+    **dict.fromkeys(("bos_token_id", "cls_token_id"), 2),
+    **dict.fromkeys(("eos_token_id", "sep_token_id"), SEP),
+}
+
 MODELS = {
     "bert": (transformers.BertForPreTraining, transformers.BertConfig(**SIZES)),
     "roberta": (
@@ -54,6 +62,15 @@ MODELS = {
         transformers.DebertaV2Config(**DISENTANGLED, type_vocab_size=2),
     ),
     "xlnet": (transformers.XLNetLMHeadModel, transformers.XLNetConfig(**XLNET)),
+    "modernbert": (transformers.ModernBertForMaskedLM, transformers.ModernBertConfig(**MODERNBERT)),
+    "modernbert-with-biases": (
+        transformers.ModernBertForMaskedLM,
+        transformers.ModernBertConfig(
+            **MODERNBERT,
+            **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias", "norm_bias"), True),
+            tie_word_embeddings=False,
+        ),
+    ),
     "deberta-v3": (
         transformers.DebertaV2ForMaskedLM,
         transformers.DebertaV2Config(

@@ -18,7 +18,7 @@ from tupe_jax.ablation.config import AblationConfig, Variant, run_config
 from tupe_jax.ablation.convergence import SpeedUp, mean_curve
 from tupe_jax.ablation.report.plots import coarse
 from tupe_jax.ablation.results import RunRecord, StudyResults
-from tupe_jax.ablation.table import RunColumn, columns_of
+from tupe_jax.ablation.table import RunColumn, columns_of, steps_text
 from tupe_jax.lab.head_kinds import KINDS
 
 _TILE = 32
@@ -82,7 +82,7 @@ def _about(config: AblationConfig) -> str:
     held_out = ", which is not reported" if config.tunes_held_out else ""
     return (
         f"{model.num_layers} layers, hidden size {model.hidden_size}, "
-        f"{model.vocab_size:,} tokens in the vocabulary; {train.steps:,} steps of "
+        f"{model.vocab_size:,} tokens in the vocabulary; {steps_text(config)} of "
         f"{train.batch_size} sequences of {data.length} tokens of {data.task}; seeds "
         f"{', '.join(map(str, config.seeds))}"
         f"{tuned + held_out if len(config.learning_rates) > 1 else f'; learning rate {rates}'}"
@@ -115,7 +115,7 @@ def _variant(
         "parameters": records[0].parameters if records else None,
         "values": [_cell(column, finished) for column in columns],
         "steps": _steps(steps.get(variant.name)),
-        "curve": _curve(finished),
+        "curve": _curve([r for r in finished if r.objective == config.objectives[0]]),
         "bias": dict(_bias(finished)),
         "heads": _heads(finished),
         "lengths": list(_lengths(finished)),

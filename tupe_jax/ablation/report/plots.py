@@ -9,7 +9,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -98,6 +98,14 @@ class FinishedRuns:
         }
         there = {name: records for name, records in runs.items() if records}
         return cls(results.config, there, variant_styles(names))
+
+    def of_objective(self, objective: str) -> "FinishedRuns":
+        """The runs with this objective: losses of different ones are never in one plot."""
+        chosen = {
+            name: [record for record in records if record.objective == objective]
+            for name, records in self.runs.items()
+        }
+        return replace(self, runs={name: records for name, records in chosen.items() if records})
 
     def each(self, value: Callable[[RunRecord], T | None]) -> dict[str, list[T]]:
         """A value of every run, by variant; None and variants without a value are left out."""

@@ -21,7 +21,7 @@ from tupe_jax.ablation.report.plots import FinishedRuns
 from tupe_jax.ablation.report.positions import attention, structure_and_scores
 from tupe_jax.ablation.report.training import convergence, losses
 from tupe_jax.ablation.results import RunRecord, StudyResults
-from tupe_jax.ablation.table import markdown
+from tupe_jax.ablation.table import markdown, steps_text
 from tupe_jax.ablation.work_plan import Unit
 from tupe_jax.utils.text import quantity
 
@@ -49,13 +49,15 @@ def html_report(results: StudyResults, command: str) -> str:
 
 def _summary(config: AblationConfig) -> str:
     train, data = config.pretrain.train, config.pretrain.data
-    tokens = train.steps * train.batch_size * data.length
+    runs = (
+        run_config(config, v, config.seeds[0], config.learning_rates[0]).train.steps
+        for v in config.variants
+    )
+    counts = sorted({steps * train.batch_size * data.length for steps in runs})
+    tokens = " to ".join(dict.fromkeys(map(quantity, (counts[0], counts[-1]))))
     tasks = config.downstream.tasks
     then = f", then fine-tuned on {_listed(tasks)}" if tasks else ", not fine-tuned"
-    return (
-        f"Each pre-trained for {train.steps:,} steps, {quantity(tokens)} tokens, on "
-        f"{data.task}{then}."
-    )
+    return f"Each pre-trained for {steps_text(config)}, {tokens} tokens, on {data.task}{then}."
 
 
 def _warnings(results: StudyResults) -> Iterator[Html]:
@@ -115,7 +117,7 @@ def _settings(config: AblationConfig) -> Iterator[tuple[str, Content]]:
     yield "text", data.task
     yield (
         "pre-training",
-        f"{train.steps:,} steps of {train.batch_size} sequences of {data.length} tokens; "
+        f"{steps_text(config)} of {train.batch_size} sequences of {data.length} tokens; "
         f"validated every {config.pretrain.eval.every} steps",
     )
     rates = _listed([f"{rate:g}" for rate in config.learning_rates])

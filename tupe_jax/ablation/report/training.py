@@ -20,31 +20,38 @@ from tupe_jax.ablation.results import StudyResults
 
 
 def losses(finished: FinishedRuns) -> Iterator[ReportSection]:
-    """The curves of all variants, their second half, and the final loss of each seed."""
+    """For each objective: the curves of its variants, their second half, the final losses."""
+    for number, objective in enumerate(finished.config.objectives):
+        yield from _losses_of(finished.of_objective(objective), objective, number)
+
+
+def _losses_of(finished: FinishedRuns, objective: str, number: int) -> Iterator[ReportSection]:
     curves, styles = finished.each(lambda record: record.validation or None), finished.styles
     if not curves:
         return
     ends = finished.each(lambda record: record.final_loss if record.validation else None)
     seeds = max(map(len, ends.values()))
-    half = finished.config.pretrain.train.steps // 2
+    half = max(record.validation[-1][0] for of in finished.runs.values() for record in of) // 2
+    of = f" of {objective}" if len(finished.config.objectives) > 1 else ""
+    key = f"loss{number or ''}"
     yield ReportSection(
-        "loss",
-        "Validation loss",
+        key,
+        f"Validation loss{of}",
         [
             how_to_read(
                 "Lower is better. A line is the mean over seeds; the shaded area spans the lowest "
                 "to the highest seed."
             ),
-            finished.legend("loss"),
+            finished.legend(key),
             cards(
                 [
-                    figure(loss_curves(curves, styles, "whole"), "The whole run."),
+                    figure(loss_curves(curves, styles, f"whole{number}"), "The whole run."),
                     figure(
-                        loss_curves(curves, styles, "late", half),
+                        loss_curves(curves, styles, f"late{number}", half),
                         "The second half, enlarged; the scale does not start at 0.",
                     ),
                     figure(
-                        dots(ends, styles, "ends", "final validation loss, nats"),
+                        dots(ends, styles, f"ends{number}", "final validation loss, nats"),
                         "The final loss: a small dot for each seed, a large marker for their mean.",
                     ),
                 ]

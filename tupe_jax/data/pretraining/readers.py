@@ -8,13 +8,18 @@ nor the state depend on the number of processes, so any process may save the sta
 `PreparedReader` reads the folder of `tupe prepare`. Its batch at step s depends only on (seed, s):
 Grain shuffles sequence *numbers* by a keyed permutation, so the number at any position of any epoch
 is computed, not looked up. Resuming at step 1,000,000 costs as much as at step 10.
+
+A read from a mounted bucket takes 30 ms, and the sequences of a batch are in as many shards. So
+`TokenShards` reads them in many threads, and Grain computes several batches ahead.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import resource
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, Protocol
 
 import grain
@@ -24,10 +29,10 @@ from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining.token_shards import (
     Features,
+    PreparedIndex,
     RecordType,
     ShardFile,
     decode_records,
-    read_index,
     require_tokenizer,
 )
 from tupe_jax.utils.errors import RetryError, UserError
@@ -35,8 +40,14 @@ from tupe_jax.utils.files import file_size
 from tupe_jax.utils.object_storage import with_time_limit
 from tupe_jax.utils.paths import Path, is_object
 
-# Two threads are faster than a device; the buffered batches are small compared to a model.
-PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+# Grain computes a few batches at a time, and the sequences of each are read in many threads. More
+# threads of Grain would compete for Python's interpreter lock.
+BATCHES_AT_A_TIME = 4
+READS_AT_A_TIME = 32  # of one batch
+# Batches are read ahead until they fill this memory, but no more than MOST_BATCHES_AHEAD: at 37 ms
+# per step, 32 batches outlast a stall of the storage of a second.
+PREFETCH_BYTES = 64 << 20
+MOST_BATCHES_AHEAD = 32
 
 State = dict[str, Any]
 
@@ -104,20 +115,33 @@ def check_same_stream(saved: State, stream: Mapping[str, Any]) -> None:
             )
 
 
+def prefetch(batch_sequences: int, length: int) -> grain.ReadOptions:
+    """Return how many batches of a process Grain reads ahead, and how many of them at a time."""
+    batch_bytes = batch_sequences * length * np.dtype(np.int32).itemsize
+    ahead = min(max(PREFETCH_BYTES // batch_bytes, 2), MOST_BATCHES_AHEAD)
+    return grain.ReadOptions(num_threads=min(BATCHES_AT_A_TIME, ahead), prefetch_buffer_size=ahead)
+
+
+def open_shard(path: Path) -> ArrayRecordReader:
+    # Sequences are read out of order, so reading ahead in the file would be wasted work.
+    return ArrayRecordReader(str(path), "readahead_buffer_size:0")
+
+
 class PreparedReader:
     """Batches of a folder that `tupe prepare` wrote, in a new global order every epoch."""
 
     def __init__(
         self,
         folder: Path,
+        index: PreparedIndex,
         *,
         vocabulary_sha256: str,
         split: str,
         batch_size: int,
         seed: int,
         host_shard: HostShard,
+        open_shard: Callable[[Path], ArrayRecordReader] = open_shard,
     ) -> None:
-        index = read_index(folder)
         require_tokenizer(folder, index, vocabulary_sha256)
         if split not in index.splits:
             raise UserError(f"{folder}: no split {split!r}; it has {', '.join(index.splits)}")
@@ -139,7 +163,7 @@ class PreparedReader:
             # States of versions with one packing do not name it.
             **({} if index.packing == "stream" else {"packing": index.packing}),
         }
-        source = TokenShards(folder, shards, index.record)
+        source = TokenShards(folder, shards, index.record, open_shard)
         numbers = (
             grain.MapDataset.range(count)
             .shuffle(seed=mix_seed(seed))  # Grain gives each epoch its own order.
@@ -150,7 +174,7 @@ class PreparedReader:
         batches = grain.MapDataset.range(len(numbers) // batch_size).map(
             lambda step: source.read([numbers[step * batch_size + index] for index in indices])
         )
-        self._batches = iter(batches.to_iter_dataset(PREFETCH))
+        self._batches = iter(batches.to_iter_dataset(prefetch(len(indices), index.length)))
 
     def next(self) -> Features:
         features: Features = next(self._batches)
@@ -167,29 +191,40 @@ class PreparedReader:
 class TokenShards:
     """Random access to the sequences of many shards as if they were one file."""
 
-    def __init__(self, folder: Path, shards: Sequence[ShardFile], record: RecordType) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shards: Sequence[ShardFile],
+        record: RecordType,
+        open_shard: Callable[[Path], ArrayRecordReader] = open_shard,
+    ) -> None:
         self._folder = folder
         self._shards = shards
         self._record = record
+        self._open_shard = open_shard
         self._ends = np.cumsum([shard.rows for shard in shards])
         # A folder may have thousands of shards: each is opened on first use and kept open.
-        self._reader = cache(self._open)
+        self._opened: list[ArrayRecordReader | None] = [None] * len(shards)
+        self._opening = [threading.Lock() for _ in shards]
+        _allow_open_files(len(shards))
+        self._threads = ThreadPoolExecutor(BATCHES_AT_A_TIME * READS_AT_A_TIME, "read")
 
     def read(self, numbers: Sequence[int]) -> Features:
         """Return the features of these sequences in this order, `[len(numbers), ...]`."""
-        numbers_N = np.asarray(numbers)
-        shard_N = np.searchsorted(self._ends, numbers_N, side="right")
-        features = {
-            name: np.empty((len(numbers_N), *self._record[name].shape), np.int32)
-            for name in self._record.names or ()
-        }
-        for shard in np.unique(shard_N).tolist():
-            of_shard = np.flatnonzero(shard_N == shard)
-            first = self._ends[shard] - self._shards[shard].rows
-            found = self._read_shard(shard, (numbers_N[of_shard] - first).tolist())
-            for name, values in found.items():
-                features[name][of_shard] = values
-        return features
+        numbers_N = np.asarray(numbers, np.int64)
+        shard_N = np.searchsorted(self._ends, numbers_N, side="right").tolist()
+        records: list[bytes] = [b""] * len(numbers_N)
+
+        def read_some(begin: int, end: int) -> None:
+            for index in range(begin, end):
+                records[index] = self._read_one(shard_N[index], int(numbers_N[index]))
+
+        # A call of a thread costs more than a read from memory: large batches are read in parts.
+        parts = max(min(len(numbers_N), READS_AT_A_TIME), 1)
+        bounds = [len(numbers_N) * part // parts for part in range(parts + 1)]
+        for _ in self._threads.map(read_some, bounds[:-1], bounds[1:]):
+            pass  # raises the error of a read
+        return decode_records(records, self._record)
 
     def spread(self, at_most: int) -> NDArray[np.int64]:
         """Return the numbers of at most this many sequences, evenly spread over all shards.
@@ -200,9 +235,14 @@ class TokenShards:
         count = min(at_most, total)
         return np.arange(count) * total // max(count, 1)
 
-    def _read_shard(self, shard: int, records: list[int]) -> Features:
+    def _read_one(self, shard: int, number: int) -> bytes:
         try:
-            return decode_records(self._reader(shard).read(records), self._record)
+            reader = self._opened[shard] or self._open(shard)
+            record = number - int(self._ends[shard]) + self._shards[shard].rows
+            (content,) = reader.read([record])
+            if len(content) != self._record.itemsize:
+                raise ValueError(f"a record of {len(content)} bytes, not {self._record.itemsize}")
+            return bytes(content)
         except UserError:
             raise
         except (RuntimeError, ValueError) as error:
@@ -221,17 +261,28 @@ class TokenShards:
         # ArrayRecord reports no cause, and opens an object that it cannot read as an empty file.
         return path.exists() and file_size(path) == self._shards[shard].bytes
 
-    def _open(self, shard: int) -> Any:
-        path = self._folder / self._shards[shard].file
-        # Sequences are read out of order, so reading ahead in the file would be wasted work.
-        reader = with_time_limit(
-            path, lambda: ArrayRecordReader(str(path), "readahead_buffer_size:0")
-        )
-        if reader.num_records() != self._shards[shard].rows:
-            raise ValueError(
-                f"{reader.num_records()} sequences, but the index lists {self._shards[shard].rows}"
-            )
-        return reader
+    def _open(self, shard: int) -> ArrayRecordReader:
+        with self._opening[shard]:
+            reader = self._opened[shard]
+            if reader is None:
+                path = self._folder / self._shards[shard].file
+                reader = with_time_limit(path, lambda: self._open_shard(path))
+                if reader.num_records() != self._shards[shard].rows:
+                    raise ValueError(
+                        f"{reader.num_records()} sequences, but the index lists "
+                        f"{self._shards[shard].rows}"
+                    )
+                self._opened[shard] = reader
+            return reader
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise this process's limit of open files, which is often 1,024, for so many shards."""
+    spare = 1_000  # of the rest of the process
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count + spare:
+        wanted = count + spare if hard == resource.RLIM_INFINITY else min(count + spare, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _digest(shards: Sequence[ShardFile]) -> str:

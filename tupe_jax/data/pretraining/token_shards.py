@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.config.schema import Packing
 from tupe_jax.utils.errors import UserError, reason
-from tupe_jax.utils.files import atomic_file, file_size, file_sizes
+from tupe_jax.utils.files import atomic_file, file_names, file_size, file_sizes
 from tupe_jax.utils.object_storage import check_reachable
 from tupe_jax.utils.paths import Path
 
@@ -166,10 +166,14 @@ def write_index(folder: Path, index: PreparedIndex) -> None:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def read_index(folder: Path) -> PreparedIndex:
-    """Return the index of a finished folder after checking that all its shards are complete."""
+def read_index(folder: Path, *, sizes: bool = True) -> PreparedIndex:
+    """Return the index of a finished folder after checking that all its shards are complete.
+
+    Without `sizes`, one listing of the folder shows whether all are there. On a mounted bucket each
+    size is a request, so one process of a run compares them for all.
+    """
     index = parse_index(folder)
-    sizes = file_sizes(folder)
+    found = file_sizes(folder) if sizes else dict.fromkeys(file_names(folder), 0)
     for name, split in index.splits.items():
         total = sum(shard.rows for shard in split.shards)
         if total != split.rows:
@@ -178,7 +182,17 @@ def read_index(folder: Path) -> PreparedIndex:
                 f"shards have {total}; prepare the folder again"
             )
         for shard in split.shards:
-            _check_size(folder / shard.file, sizes.get(shard.file), shard.bytes)
+            path = folder / shard.file
+            if shard.file not in found:
+                raise UserError(
+                    f"{path}: missing, but listed in {INDEX_FILE}; copy it, or prepare the folder "
+                    "again"
+                )
+            if sizes and found[shard.file] != shard.bytes:
+                raise UserError(
+                    f"{path}: {found[shard.file]} bytes, but {INDEX_FILE} lists {shard.bytes}; the "
+                    "shard is truncated or changed: copy it, or prepare the folder again"
+                )
     return index
 
 
@@ -208,18 +222,6 @@ def check_tokenizer_file(folder: Path, index: PreparedIndex) -> None:
         raise UserError(
             f"{path}: the sha256 of this tokenizer is {sha256[:12]}, but {INDEX_FILE} expects "
             f"{index.vocabulary_sha256[:12]}; copy the right file, or prepare the folder again"
-        )
-
-
-def _check_size(path: Path, actual_bytes: int | None, expected_bytes: int) -> None:
-    if actual_bytes is None:
-        raise UserError(
-            f"{path}: missing, but listed in {INDEX_FILE}; copy it, or prepare the folder again"
-        )
-    if actual_bytes != expected_bytes:
-        raise UserError(
-            f"{path}: {actual_bytes} bytes, but {INDEX_FILE} lists {expected_bytes}; the shard is "
-            "truncated or changed: copy it, or prepare the folder again"
         )
 
 

@@ -1,4 +1,7 @@
-"""Export BERT-A, also as ELECTRA: `transformers` has no other of our encodings."""
+"""Export BERT-A, also as ELECTRA, and RoPE in ModernBERT's block.
+
+`transformers` has no other of our encodings.
+"""
 
 import json
 import pathlib
@@ -29,8 +32,8 @@ def write_files(
 ) -> None:
     """Write config, weights and the content of a tokenizer's file to an existing folder.
 
-    `BertForMaskedLM.from_pretrained` reads the config and the weights; those of a model with a head
-    for next sentences `BertForPreTraining`, those of a discriminator
+    `BertForMaskedLM.from_pretrained` or `ModernBertForMaskedLM` reads the config and the weights;
+    those of a model with a head for next sentences `BertForPreTraining`, those of a discriminator
     `ElectraForPreTraining`, and those of its generator, in a folder inside, `ElectraForMaskedLM`.
     An imported tokenizer is written in Hugging Face's format. A SentencePiece model is copied; only
     tupe_jax reads it.
@@ -92,28 +95,32 @@ def _tokenizer_settings(
 def to_state_dict(
     model: MaskedLM, *, as_electra: bool = False
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The content of `config.json`, and the state dict of a model of BERT or of ELECTRA.
+    """The content of `config.json`, and the state dict of a BERT, an ELECTRA or a ModernBERT.
 
-    A model that detects replaced tokens is one of ELECTRA.
+    A model that detects replaced tokens is an ELECTRA, one with RoPE a ModernBERT.
     """
     config = model.config
     as_electra |= config.replaced_token_head
+    as_modernbert = _is_modernbert(config)
     _check_settings(config, as_electra=as_electra)
     if heads := classification_heads_of(model):
         raise UserError(
             f"--format=hf has no classification heads such as {next(iter(heads))!r}; export the "
             "model it was fine-tuned from, or leave out --format=hf"
         )
-    table = names.ELECTRA if as_electra else names.BERT
+    table = names.MODERNBERT if as_modernbert else names.ELECTRA if as_electra else names.BERT
     mappings = list(names.mappings(table, config))
     state = state_from_params(arrays_of(model), mappings)
-    # Theirs always adds a segment embedding; zeros change nothing.
-    state.setdefault(names.SEGMENTS, np.zeros((1, config.word_size), np.float32))
+    if not as_modernbert:
+        # Theirs always adds a segment embedding; zeros change nothing.
+        state.setdefault(names.SEGMENTS, np.zeros((1, config.word_size), np.float32))
     of_heads = {mapping.name for mapping in mappings if mapping.path[0].endswith("_head")}
     prefixed = {
         name if name in of_heads else f"{table.prefix}{name}": array
         for name, array in state.items()
     }
+    if as_modernbert:
+        return _settings_of_modernbert(config), prefixed
     return _settings(config, as_electra=as_electra), prefixed
 
 
@@ -123,12 +130,69 @@ def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
         return "ElectraForPreTraining"
     if config.next_sentence_head:
         return "BertForPreTraining" if config.masked_word_head else "BertForNextSentencePrediction"
-    kind = "Electra" if as_electra else "Bert"
+    kind = "ModernBert" if _is_modernbert(config) else "Electra" if as_electra else "Bert"
     return f"{kind}ForMaskedLM" if config.masked_word_head else f"{kind}Model"
 
 
+def _is_modernbert(config: ModelConfig) -> bool:
+    return config.position.relative == "rope"
+
+
+def _activation(config: ModelConfig) -> str:
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
+
+
+def _settings_of_modernbert(config: ModelConfig) -> dict[str, Any]:
+    options, eps = config.position.options, config.layer_norm_eps
+    base = float(options.get("rope_base", 10_000.0))
+    bases = {
+        "full_attention": base,
+        "sliding_attention": float(options.get("rope_local_base", 0.0)) or base,
+    }
+    return {
+        "architectures": [architecture(config)],
+        "model_type": "modernbert",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_size,
+        "hidden_activation": _activation(config),
+        "max_position_embeddings": config.position.max_length,
+        "norm_eps": eps,
+        "norm_bias": config.norm_bias,
+        "attention_bias": config.linear_bias,
+        "mlp_bias": config.linear_bias,
+        "classifier_bias": config.linear_bias,
+        "classifier_activation": _activation(config),
+        "decoder_bias": True,
+        "local_attention": config.attention_window or 128,
+        "layer_types": [
+            "sliding_attention" if window else "full_attention" for window in config.windows
+        ],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
+        },
+        # Files of earlier versions of `transformers` have these instead of the two above.
+        "global_attn_every_n_layers": config.attention_global_every
+        if config.attention_window
+        else 1,
+        "global_rope_theta": bases["full_attention"],
+        "local_rope_theta": bases["sliding_attention"],
+        "embedding_dropout": config.dropout,
+        "mlp_dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "classifier_dropout": config.classifier_dropout,
+        "pad_token_id": config.pad_id,
+        "sep_token_id": config.sep_id,
+        "eos_token_id": config.sep_id,
+        "bos_token_id": None,
+        "cls_token_id": None,
+        "tie_word_embeddings": not config.output_embedding_size,
+    }
+
+
 def _settings(config: ModelConfig, *, as_electra: bool) -> dict[str, Any]:
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
     electra = {"model_type": "electra", "embedding_size": config.word_size}
     return {
         "architectures": [architecture(config, as_electra=as_electra)],
@@ -138,7 +202,7 @@ def _settings(config: ModelConfig, *, as_electra: bool) -> dict[str, Any]:
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_size,
-        "hidden_act": activation,
+        "hidden_act": _activation(config),
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
         "classifier_dropout": config.classifier_dropout,
@@ -152,24 +216,59 @@ def _settings(config: ModelConfig, *, as_electra: bool) -> dict[str, Any]:
 
 def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
     position = config.position
-    required: dict[str, tuple[object, object]] = {
-        "position.absolute": (position.absolute, "added"),
-        "position.relative": (position.relative, "none"),
-        "position.untie_cls": (position.untie_cls, False),
-        "model.embedding_norm": (config.embedding_norm, True),
-        "model.segment_attention": (config.segment_attention, False),
-        "model.cls_last": (config.cls_last, False),
-        "model.share_layers": (config.share_layers, False),
-        "model.pre_layer_norm": (config.pre_layer_norm, False),
+    as_modernbert = _is_modernbert(config)
+    required: dict[str, Any] = {
+        "position.absolute": "none" if as_modernbert else "added",
+        "position.relative": "rope" if as_modernbert else "none",
+        "position.untie_cls": False,
+        "model.embedding_norm": True,
+        "model.segment_attention": False,
+        "model.cls_last": False,
+        "model.share_layers": False,
+        "model.norm": "layer_norm",
+        "model.query_key_norm": False,
+        "model.masked_word_transform": True,
     }
-    if not as_electra:
-        required["model.embedding_size"] = (config.embedding_size, 0)
+    if as_modernbert:
+        what = "RoPE in the block of configs/modern_rope.py"
+        required |= {
+            "position.options.rope_share": 1.0,
+            "model.embedding_size": 0,
+            "model.segments": 0,
+            "model.pre_layer_norm": True,
+            "model.first_attention_norm": False,
+            "model.gated_mlp": True,
+            "model.pooler": False,
+            "model.replaced_token_head": False,
+        }
+        if config.attention_window and not config.attention_global_every:
+            required["model.attention_global_every"] = 3
+        if config.output_embedding_size:
+            required["model.output_embedding_size"] = config.hidden_size
     else:
-        required["model.pooler"] = (config.pooler, False)
-        if config.masked_word_head:  # theirs has the exact GELU in this head
-            required["model.activation"] = (config.activation, "gelu")
-    for name, (value, expected) in required.items():
-        if value != expected:
+        what = "BERT-A"
+        required |= {
+            "model.pre_layer_norm": False,
+            "model.norm_bias": True,
+            "model.linear_bias": True,
+            "model.gated_mlp": False,
+            "model.attention_window": 0,
+            "model.output_embedding_size": 0,
+        }
+        if not as_electra:
+            required["model.embedding_size"] = 0
+        else:
+            required["model.pooler"] = False
+            if config.masked_word_head:  # theirs has the exact GELU in this head
+                required["model.activation"] = "gelu"
+    values = {
+        **{f"model.{name}": value for name, value in vars(config).items()},
+        **{f"position.{name}": value for name, value in vars(position).items()},
+        "position.options.rope_share": position.options.get("rope_share", 1.0),
+    }
+    for name, expected in required.items():
+        if values[name] != expected:
             raise UserError(
-                f"Hugging Face's format holds BERT-A only: {name}={value!r} should be {expected!r}"
+                f"Hugging Face's format holds BERT-A and RoPE in ModernBERT's block only; for "
+                f"{what} {name}={values[name]!r} should be {expected!r}"
             )

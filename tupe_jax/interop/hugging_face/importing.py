@@ -33,6 +33,7 @@ NAMES: Mapping[str, names.Names] = {
     "deberta": names.DEBERTA,
     "deberta-v2": names.DEBERTA,
     "xlnet": names.XLNET,
+    "modernbert": names.MODERNBERT,
 }
 
 ARRAY_LAYOUTS = {
@@ -105,10 +106,12 @@ def _convert(
     model_type: str, settings: JsonSettings, state: Mapping[str, Array], sep_id: int
 ) -> tuple[ModelConfig, ParamArrays]:
     table = NAMES[model_type]
-    state = _usual_names(state, table)
+    state = _usual_names(state, table, settings.flag("tie_word_embeddings", True))
+    untied_VxE = state.get(table.output_embedding)
     contents = CheckpointContents(
         pooler=f"{table.pooler}.weight" in state,
         masked_word_head=f"{table.head_dense}.weight" in state,
+        output_embedding_size=0 if untied_VxE is None else untied_VxE.shape[-1],
         sep_id=sep_id,
         replaced_token_head=f"{table.replaced_dense}.weight" in state,
         next_sentence_head=f"{table.next_sentence}.weight" in state,
@@ -138,8 +141,11 @@ def _is_zero_segment(segments_NxD: Array | None) -> bool:
     return segments_NxD is not None and len(segments_NxD) == 1 and not segments_NxD.any()
 
 
-def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Array]:
-    """The arrays by current names, without the prefix of a model with a head and without copies."""
+def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) -> dict[str, Array]:
+    """The arrays by current names, without the prefix of a model with a head and without copies.
+
+    Of a model that is not tied the output matrix is no copy.
+    """
     renamed = {}
     for name, array in state.items():
         name = name.removeprefix(table.prefix)
@@ -147,7 +153,7 @@ def _usual_names(state: Mapping[str, Array], table: names.Names) -> dict[str, Ar
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         renamed[name] = np.asarray(array, np.float32)
     for copy, original in table.head_copies.items():
-        if copy not in renamed:
+        if copy not in renamed or (copy == table.output_embedding and not is_tied):
             continue
         renamed.setdefault(original, renamed[copy])
         if not np.array_equal(renamed.pop(copy), renamed[original]):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.interop.param_mapping import Layout, ParamMapping, linear, norm
@@ -25,7 +26,10 @@ _OTHERS_HEADS = (
 
 @dataclass(frozen=True)
 class Names:
-    """The array names of a model type. An empty name means that it has no such array."""
+    """The array names of a model type. An empty name means that it has no such array.
+
+    Equal names are of one array that joins several of ours, such as queries, keys and values.
+    """
 
     layer: str
     """The prefix of layer {}, for the names up to `mlp_norm`."""
@@ -49,7 +53,16 @@ class Names:
     """The prefix of the encoder's names in a model with a head."""
     word_embeddings: str = "embeddings.word_embeddings.weight"
     position_embeddings: str = "embeddings.position_embeddings.weight"
+    embedding_norm: str = "embeddings.LayerNorm"
     embedding_projection: str = ""
+    mlp_gate: str = ""
+    """Of a gated MLP."""
+    query_norm: str = ""
+    key_norm: str = ""
+    final_norm: str = ""
+    """Of a model whose norms come first."""
+    output_embedding: str = ""
+    """The output matrix, if it is not the token embedding."""
     relative_table: str = ""
     layer_terms: Mapping[Path, tuple[str, Layout]] = field(default_factory=dict)
     """Other arrays of a layer's attention: our path, their name and layout."""
@@ -188,6 +201,31 @@ XLNET = replace(
 )
 
 
+MODERNBERT = Names(
+    prefix="model.",
+    word_embeddings="embeddings.tok_embeddings.weight",
+    embedding_norm="embeddings.norm",
+    layer="layers.{}",
+    query="attn.Wqkv",
+    key="attn.Wqkv",
+    value="attn.Wqkv",
+    output="attn.Wo",
+    attention_norm="attn_norm",
+    mlp_gate="mlp.Wi",
+    mlp_in="mlp.Wi",
+    mlp_out="mlp.Wo",
+    mlp_norm="mlp_norm",
+    final_norm="final_norm",
+    head_dense="head.dense",
+    head_norm="head.norm",
+    head_bias="decoder.bias",
+    head_copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
+    output_embedding="decoder.weight",
+    pooler="",
+    unused=_OTHERS_HEADS,
+)
+
+
 def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
     """Whether our model leaves out this array of a checkpoint."""
     name = name.removeprefix(names.prefix)
@@ -199,6 +237,7 @@ def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
 def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
     """All arrays of a model with this type and config."""
     encoder, head, replaced = "encoder", "masked_word_head", "replaced_token_head"
+    norm_bias = config.norm_bias and config.norm == "layer_norm"
     yield ParamMapping(names.word_embeddings, (encoder, "word_embedding"), "same")
     if config.position.absolute == "added":
         table = (encoder, "positions", "absolute", "table")
@@ -206,20 +245,25 @@ def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
     if config.segments:
         yield ParamMapping(SEGMENTS, (encoder, "segment_embedding"), "same")
     if config.embedding_norm:
-        yield from norm("embeddings.LayerNorm", encoder, "embedding_norm")
+        yield from norm(names.embedding_norm, encoder, "embedding_norm", bias=norm_bias)
     if config.embedding_size:
         yield from linear(names.embedding_projection, encoder, "embedding_projection")
     if names.relative_table:
         ours = "table" if config.position.relative == "t5" else "r"
         yield ParamMapping(names.relative_table, (encoder, "positions", "relative", ours), "same")
     for i in range(1 if config.share_layers else config.num_layers):
-        yield from _layer(names, i)
+        yield from _layer(names, config, i)
+    if config.pre_layer_norm:
+        yield from norm(names.final_norm, encoder, "final_norm", bias=norm_bias)
     if config.pooler:
         yield from linear(names.pooler, "pooler", "dense")
     if config.masked_word_head:
-        yield from linear(names.head_dense, head, "dense")
-        yield from norm(names.head_norm, head, "norm")
+        if config.masked_word_transform:
+            yield from linear(names.head_dense, head, "dense", bias=config.linear_bias)
+            yield from norm(names.head_norm, head, "norm", bias=norm_bias)
         yield ParamMapping(names.head_bias, (head, "bias"), "same")
+        if config.output_embedding_size:
+            yield ParamMapping(names.output_embedding, (head, "output_embedding"), "same")
     if config.replaced_token_head:
         yield from linear(names.replaced_dense, replaced, "dense")
         yield from linear(names.replaced_output, replaced, "output")
@@ -227,21 +271,30 @@ def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:
         yield from linear(names.next_sentence, "next_sentence_head", "output")
 
 
-def _layer(names: Names, i: int) -> Iterator[ParamMapping]:
+def _layer(names: Names, config: ModelConfig, i: int) -> Iterator[ParamMapping]:
     def name(part: str) -> str:
         return f"{names.layer.format(i)}.{part}"
 
     layers, this = ("encoder", "layers"), (i,)
     attention = (*layers, "attention")
+    linear_of = partial(linear, index=this, bias=config.linear_bias)
+    norm_of = partial(norm, index=this, bias=config.norm_bias and config.norm == "layer_norm")
     for n, part in enumerate((names.query, names.key, names.value)):
         projection = (*attention, "query_key_value")
         kernel_index = (i, slice(None), n)
         yield ParamMapping(f"{name(part)}.weight", (*projection, "kernel"), "kernel", kernel_index)
-        yield ParamMapping(f"{name(part)}.bias", (*projection, "bias"), "vector", (i, n))
+        if config.linear_bias:
+            yield ParamMapping(f"{name(part)}.bias", (*projection, "bias"), "vector", (i, n))
+    if config.query_key_norm:
+        yield from norm_of(name(names.query_norm), *attention, "query_norm")
+        yield from norm_of(name(names.key_norm), *attention, "key_norm")
     for ours, (part, layout) in names.layer_terms.items():
         yield ParamMapping(name(part), (*attention, *ours), layout, this)
-    yield from linear(name(names.output), *attention, "output", layout="merge", index=this)
-    yield from norm(name(names.attention_norm), *layers, "attention_norm", index=this)
-    yield from linear(name(names.mlp_in), *layers, "mlp_in", index=this)
-    yield from linear(name(names.mlp_out), *layers, "mlp_out", index=this)
-    yield from norm(name(names.mlp_norm), *layers, "mlp_norm", index=this)
+    yield from linear_of(name(names.output), *attention, "output", layout="merge")
+    if i > 0 or config.first_attention_norm:
+        yield from norm_of(name(names.attention_norm), *layers, "attention_norm")
+    if config.gated_mlp:
+        yield from linear_of(name(names.mlp_gate), *layers, "mlp_gate")
+    yield from linear_of(name(names.mlp_in), *layers, "mlp_in")
+    yield from linear_of(name(names.mlp_out), *layers, "mlp_out")
+    yield from norm_of(name(names.mlp_norm), *layers, "mlp_norm")

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tupe_jax.config.schema import Activation, ModelConfig, PositionConfig
@@ -14,6 +14,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
 }
 
 
@@ -24,8 +25,11 @@ class JsonSettings:
     values: Mapping[str, Any]
     source: str
     """The file, for error messages."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """The names of settings that a model type does not call as BERT does."""
 
     def get(self, name: str, default: Any = None) -> Any:
+        name = self.aliases.get(name, name)
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:
@@ -55,12 +59,14 @@ class JsonSettings:
 
     def _typed(self, name: str, default: Any, expected: str, *types: type) -> Any:
         value = self.get(name, default)
+        name = self.aliases.get(name, name)
         if type(value) not in types:  # isinstance would accept True as a number
             raise UserError(f"{self.source}: {name}={value!r} should be {expected}")
         return value
 
     def require(self, name: str, *allowed: Any) -> None:
         """Raise unless the value is one of these; the first is the default."""
+        name = self.aliases.get(name, name)
         value = self.values.get(name)
         value = allowed[0] if value is None else value
         if value not in allowed:
@@ -79,6 +85,8 @@ class CheckpointContents:
     next_sentence_head: bool = False
     no_segments: bool = False
     """There is no segment embedding at the input, whatever the config says."""
+    output_embedding_size: int = 0
+    """Features of an output matrix that is not the token embedding; 0: there is none."""
 
 
 def model_config(
@@ -241,6 +249,89 @@ def xlnet(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
     )
 
 
+def modernbert(settings: JsonSettings, contents: CheckpointContents) -> ModelConfig:
+    settings = replace(
+        settings,
+        aliases={
+            "hidden_act": "hidden_activation",
+            "layer_norm_eps": "norm_eps",
+            "hidden_dropout_prob": "mlp_dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+        },
+    )
+    has_bias = settings.flag("attention_bias", False)
+    settings.require("mlp_bias", has_bias)
+    if contents.masked_word_head:
+        settings.require("classifier_bias", has_bias)
+        settings.require("classifier_activation", settings.text("hidden_act", "gelu"))
+        settings.require("decoder_bias", True)
+    window, every = _windows(settings)
+    position = _rope(
+        settings,
+        rope_base=_rope_base(settings, "full_attention", "global_rope_theta", 160_000.0),
+        rope_local_base=_rope_base(settings, "sliding_attention", "local_rope_theta", 10_000.0),
+    )
+    return _encoder(
+        settings,
+        contents,
+        position,
+        pad_id=settings.number("pad_token_id", 50_283),
+        default_dropout=0.0,
+        default_eps=1e-5,
+        norm_bias=settings.flag("norm_bias", False),
+        linear_bias=has_bias,
+        gated_mlp=True,
+        pre_layer_norm=True,
+        first_attention_norm=False,
+        attention_window=window,
+        attention_global_every=every,
+    )
+
+
+def _windows(settings: JsonSettings) -> tuple[int, int]:
+    """The window, and how many layers there are to each that attends to all tokens."""
+    layers = settings.size("num_hidden_layers")
+    every = settings.size("global_attn_every_n_layers", 3)
+    kinds = settings.values.get("layer_types")
+
+    def pattern(every: int) -> list[str]:
+        return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
+
+    if kinds is not None and kinds != pattern(every):
+        every = next((n for n in range(1, layers + 1) if kinds == pattern(n)), 0)
+        if not every:
+            raise UserError(
+                f"{settings.source}: layer_types={kinds!r} is not supported, only one "
+                "full_attention layer to a fixed number of layers, beginning with the first"
+            )
+    window = settings.size("local_attention", 128)
+    if window < 2:
+        raise UserError(f"{settings.source}: local_attention={window} should be at least 2")
+    # They ignore an odd token, too.
+    return (0, 3) if every == 1 else (window // 2 * 2, every)
+
+
+def _rope_base(settings: JsonSettings, kind: str, old_name: str, default: float) -> float:
+    """The base of RoPE for a kind of layer, from the settings of today or of earlier files."""
+    settings.require("rope_scaling", None)
+    parameters = settings.values.get("rope_parameters")
+    if not isinstance(parameters, dict) or not isinstance(parameters.get(kind), dict):
+        return settings.real(old_name, default)
+    of_kind = JsonSettings(parameters[kind], f"{settings.source}: rope_parameters.{kind}")
+    of_kind.require("rope_type", "default")
+    return of_kind.real("rope_theta", default)
+
+
+def _rope(settings: JsonSettings, **options: float) -> PositionConfig:
+    return PositionConfig(
+        absolute="none",
+        relative="rope",
+        untie_cls=False,
+        max_length=settings.size("max_position_embeddings", 512),
+        options=options,
+    )
+
+
 def _added(settings: JsonSettings, offset: int = 0, **relative: Any) -> PositionConfig:
     """Learned positions at the input; the first `offset` rows of the table are unused."""
     settings.require("position_embedding_type", "absolute")
@@ -292,6 +383,7 @@ def _encoder(
         sep_id=contents.sep_id,
         masked_word_head=contents.masked_word_head,
         replaced_token_head=contents.replaced_token_head,
+        output_embedding_size=contents.output_embedding_size,
         next_sentence_head=contents.next_sentence_head,
         pooler=contents.pooler,
         position=position,
@@ -308,4 +400,5 @@ CONFIGS: Mapping[str, Callable[[JsonSettings, CheckpointContents], ModelConfig]]
     "deberta": deberta,
     "deberta-v2": deberta_v2,
     "xlnet": xlnet,
+    "modernbert": modernbert,
 }

@@ -53,6 +53,7 @@ KINDS: Mapping[str, TokenizerKind] = {
     "deberta": replace(_BERT, lower_case=False),
     "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, keeps_spaces=True),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
+    "modernbert": replace(_BERT, lower_case=None),
     "xlnet": TokenizerKind(
         "<pad>", "<cls>", "<sep>", "<mask>", "<unk>", cls_last=True, mask_takes_space=True
     ),

@@ -46,6 +46,8 @@ class Encoding:
 
     once: Callable[[Weights, int], Any] | None = None
     """(weights, S) -> arrays that every layer needs, computed once per forward pass."""
+    local_once: Callable[[Weights, int], Any] | None = None
+    """The same for layers with an attention window, if theirs differ."""
     queries_keys: (
         Callable[[Any, Weights, jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None
     ) = None

@@ -67,10 +67,15 @@ class SharedPositions(_Positions):
         shared = [pair for pair in chosen if not pair[0].has_layer_bias]
         return _sum_of_biases(shared, length, self.config.position.untie_cls)
 
-    def once(self, length: int) -> dict[str, Any]:
-        """The arrays that terms inside the layers need from the shared weights, by part."""
+    def once(self, length: int, *, local: bool = False) -> dict[str, Any]:
+        """The arrays that terms inside the layers need from the shared weights, by part.
+
+        `local` is for layers with an attention window.
+        """
         return {
-            part: encoding.once(weights, length)
+            part: (encoding.local_once if local and encoding.local_once else encoding.once)(
+                weights, length
+            )
             for part, (encoding, weights) in self._parts().items()
             if encoding.once
         }

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -258,22 +259,30 @@ def transformer_xl(config: ModelConfig) -> Encoding:
 
 
 @relative_encoding("rope")
-def rope(config: ModelConfig) -> Encoding:
+def rope(
+    config: ModelConfig,
+    rope_base: float = 10_000.0,
+    rope_local_base: float = 0.0,
+    rope_share: float = 1.0,
+) -> Encoding:
     """RoPE (Su et al., 2021): q_i and k_j are rotated by i and j, so q k^T depends on j - i.
 
     The planes are the feature pairs (m, m + d/2) rather than the paper's (2m, 2m + 1): the same
-    family of models, with contiguous halves.
+    family of models, with contiguous halves. Plane m of n turns by rope_base^(-m/n) per token, in
+    layers with an attention window by rope_local_base^(-m/n) unless that base is 0. Of each head
+    the first share `rope_share` of the features is rotated.
     """
-    half = config.head_size // 2
-    if config.head_size % 2:
+    _check_rope_options(rope_base, rope_local_base, rope_share)
+    half = int(rope_share * config.head_size) // 2
+    if config.head_size % 2 and rope_share == 1:
         raise UserError(
             f"position.relative='rope' rotates pairs of features and needs an even head size; "
             f"model.hidden_size={config.hidden_size} / model.num_heads={config.num_heads} "
             f"gives {config.head_size}"
         )
 
-    def once(weights: Weights, length: int) -> tuple[jax.Array, jax.Array]:
-        angle_Sxh = np.arange(length)[:, None] * 10000.0 ** (-np.arange(half) / half)
+    def once(base: float, weights: Weights, length: int) -> tuple[jax.Array, jax.Array]:
+        angle_Sxh = np.arange(length)[:, None] * base ** (-np.arange(half) / half)
         return jnp.asarray(np.cos(angle_Sxh), jnp.float32), jnp.asarray(
             np.sin(angle_Sxh), jnp.float32
         )
@@ -284,13 +293,30 @@ def rope(config: ModelConfig) -> Encoding:
         cos_Sx1xh, sin_Sx1xh = (part[:, None] for part in once)
 
         def rotate(x: jax.Array) -> jax.Array:
-            a, b = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+            a, b = (x[..., n * half : (n + 1) * half].astype(jnp.float32) for n in (0, 1))
             turned = [a * cos_Sx1xh - b * sin_Sx1xh, b * cos_Sx1xh + a * sin_Sx1xh]
+            if 2 * half < x.shape[-1]:
+                turned.append(x[..., 2 * half :].astype(jnp.float32))
             return jnp.concatenate(turned, -1).astype(x.dtype)
 
         return rotate(q), rotate(k)
 
-    return Encoding(once=once, queries_keys=queries_keys)
+    return Encoding(
+        once=partial(once, rope_base),
+        local_once=partial(once, rope_local_base) if rope_local_base else None,
+        queries_keys=queries_keys,
+    )
+
+
+def _check_rope_options(base: float, local_base: float, share: float) -> None:
+    if not 1 < base < math.inf:
+        raise UserError(f"position.options.rope_base={base} must be above 1 and finite")
+    if local_base and not 1 < local_base < math.inf:
+        raise UserError(
+            f"position.options.rope_local_base={local_base} must be above 1 and finite, or 0"
+        )
+    if not 0 < share <= 1:
+        raise UserError(f"position.options.rope_share={share} must be above 0 and at most 1")
 
 
 def _dot(equation: str, a: jax.Array, b: jax.Array) -> jax.Array:
