@@ -293,7 +293,7 @@ function correlationFigure(study, measure) {
     chooser("score", found.map((c, index) => [index, c.over.length ? `${c.score} (${c.over.join(" and ")})` : c.score]), (value) => { at = +value; draw(); }));
   const draw = () => {
     const { points, rho, interval, chance, variants, score, within } = found[at];
-    const inside = within.rho === null ? "" : ` Within ${within.families} families (${within.variants} variants): ` +
+    const inside = within.rho === null ? "" : ` Within families of encodings (${within.families}, with ${within.variants} variants): ` +
       `${signed(within.rho)}${within.interval ? ` (${signed(within.interval[0])} to ${signed(within.interval[1])})` : ""}.`;
     caption.textContent = `Spearman's rank correlation of ${variants} variants: ${signed(rho)}` +
       (interval ? ` (95 %, bootstrap over variants: ${signed(interval[0])} to ${signed(interval[1])})` : " (no interval)") +
