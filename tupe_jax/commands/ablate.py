@@ -1,7 +1,7 @@
 """Run a study: pre-train, fine-tune and measure several variants with several seeds.
 
   tupe ablate --config=ablations/paper_table:tiny --workdir=runs/paper_table
-  tupe ablate --config=ablations/positions --config.seeds=0,1
+  tupe ablate --config=ablations/positions --config.seeds=1,2
   tupe ablate --config=ablations/paper_table --workdir=/shared/table --shard=0/4
   tupe ablate --config=ablations/gain:tiny --workdir=runs/gain --records=docs/records/gain --report
   tupe ablate --report                                         docs/atlas.html of docs/records

@@ -223,6 +223,7 @@ def test_the_prepared_reader_serves_all_features_of_an_example(prepared: Path) -
     def reader(shard: HostShard) -> PreparedReader:
         return PreparedReader(
             prepared,
+            read_index(prepared),
             vocabulary_sha256=sha256,
             split="train",
             batch_size=8,
