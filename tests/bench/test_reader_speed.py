@@ -35,6 +35,7 @@ def test_a_given_folder_is_measured(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("reader 4 x 16: ")
 
 
+@pytest.mark.slow
 def test_latency_is_added_to_each_read_and_reads_overlap(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
