@@ -84,4 +84,5 @@ def test_runs_with_faults_give_the_numbers_of_runs_without(gcs, tmp_path):
             results += run
     assert dict(os.environ) == environment
     assert [result for result in results if result.problems] == []
-    assert {result.fault for result in results} == {*QUICK, COMPARISON}
+    # A fault of a checkpoint is left out if the run has none at that moment.
+    assert {COMPARISON, "SIGKILL"} <= {result.fault for result in results} <= {*QUICK, COMPARISON}

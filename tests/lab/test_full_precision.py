@@ -68,7 +68,7 @@ def measure_in_a_study(folder, out):
     config = MeasureConfig(
         length=8, words=2, minimal_pairs=20, probe_task="builtin_nli", probe_pairs=100
     )
-    measure(config, load(folder))
+    measure(config, load(folder), np.full((2, 8), 5, np.int32))
     probe(folder, pairs_to_probe_with(config), LENGTH)
 
 

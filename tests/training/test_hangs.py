@@ -111,6 +111,7 @@ def test_a_hung_run_ends_when_it_is_asked_to_stop(twice, corpus, tmp_path):
     hung = ("-c", runs.HUNG_READER, "-1", "4")
     process = runs.start_elsewhere(arguments(corpus, **limits), tmp_path, program=hung)
     runs.wait_for_lines(process, tmp_path, 3)
+    time.sleep(2)  # the line of step 3 is written before the reader hangs
     process.send_signal(signal.SIGTERM)
     if twice:
         time.sleep(SAME_REQUEST_SECONDS + 1)
