@@ -14,7 +14,7 @@ from tupe_jax.data.pretraining import sentence_pairs
 from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
 from tupe_jax.data.pretraining.readers import HostShard, PreparedReader
 from tupe_jax.data.pretraining.sentence_pairs import (
-    Pair,
+    SentencePair,
     document_pairs,
     encode_pairs,
     pack_pairs,
@@ -43,7 +43,7 @@ def document_of(passage: np.ndarray) -> int:
     return number
 
 
-def pairs_of(count: int, lines: int, key: tuple[int, int] = (0, 0)) -> list[list[Pair]]:
+def pairs_of(count: int, lines: int, key: tuple[int, int] = (0, 0)) -> list[list[SentencePair]]:
     texts = [numbered(number, lines) for number in range(count)]
     return window_pairs(texts, [], LENGTH, key)
 
@@ -112,7 +112,7 @@ def test_the_longer_passage_is_cut_and_the_second_if_they_are_equal(sizes, kept)
 
 
 def test_the_features_of_a_pair() -> None:
-    pair = Pair(np.array([7, 8]), np.array([9]), is_random_next=True)
+    pair = SentencePair(np.array([7, 8]), np.array([9]), is_random_next=True)
     features = encode_pairs([[pair]], 8)
     assert features["tokens"].tolist() == [[CLS_ID, 7, 8, SEP_ID, 9, SEP_ID, PAD_ID, PAD_ID]]
     assert features["segments"].tolist() == [[0, 0, 0, 0, 1, 1, 0, 0]]
@@ -120,7 +120,7 @@ def test_the_features_of_a_pair() -> None:
 
 
 def test_choices_depend_on_seed_pass_and_document_only() -> None:
-    def flat(pairs: list[list[Pair]]) -> list[bytes]:
+    def flat(pairs: list[list[SentencePair]]) -> list[bytes]:
         return [p.first.tobytes() + p.second.tobytes() for some in pairs for p in some]
 
     pairs = pairs_of(30, lines=20)

@@ -33,7 +33,7 @@ from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids, pad_sequences, seq
 from tupe_jax.data.pretraining.sentence_pairs import (
     WINDOW_DOCUMENTS,
     Document,
-    Pair,
+    SentencePair,
     encode_pairs,
     join_documents,
     split_documents,
@@ -351,7 +351,7 @@ def validation_features(held_out: Sequence[Ids], config: PrepareConfig) -> Featu
     documents = split_documents(np.concatenate(held_out))
     if len(documents) < 2:
         documents = []  # no other document for random passages
-    pairs: list[list[Pair]] = []
+    pairs: list[list[SentencePair]] = []
     previous: list[Document] = []
     for start in range(0, len(documents), WINDOW_DOCUMENTS):
         window = documents[start : start + WINDOW_DOCUMENTS]

@@ -38,7 +38,7 @@ Document = Sequence[Ids]
 
 
 @dataclass(frozen=True)
-class Pair:
+class SentencePair:
     """Two passages that fit a sequence."""
 
     first: Ids
@@ -48,7 +48,7 @@ class Pair:
 
 def document_pairs(
     document: Document, draw_other: Callable[[], Document], length: int, draw: Draw
-) -> Iterator[Pair]:
+) -> Iterator[SentencePair]:
     """Yield the pairs whose first passages are those of a document.
 
     `draw_other` returns another document.
@@ -71,7 +71,7 @@ def document_pairs(
         else:
             second = np.concatenate(document[middle:end])
         start = middle if is_random_next else end
-        yield Pair(*_truncated(first, second, room, draw), is_random_next)
+        yield SentencePair(*_truncated(first, second, room, draw), is_random_next)
 
 
 def _end_of_passage(document: Document, start: int, size: int) -> int:
@@ -103,7 +103,7 @@ def window_pairs(
     previous: Sequence[Document],
     length: int,
     key: Sequence[int],
-) -> list[list[Pair]]:
+) -> list[list[SentencePair]]:
     """Return the pairs of each document of a window.
 
     `previous` are more documents from which random passages are drawn. `key` is the seed and the
@@ -116,7 +116,7 @@ def window_pairs(
             "has only one; separate documents by blank lines, or use fewer --shards"
         )
 
-    def pairs(number: int, document: Document) -> list[Pair]:
+    def pairs(number: int, document: Document) -> list[SentencePair]:
         content = np.concatenate([np.append(line, SEP_ID) for line in document])
         digest = hashlib.blake2b(content.astype("<i4").tobytes(), digest_size=8).hexdigest()
         draw = stream("sentence pairs", *key, digest)
@@ -130,7 +130,7 @@ def window_pairs(
     return [pairs(number, document) for number, document in enumerate(documents)]
 
 
-def encode_pairs(pairs_of_documents: Sequence[Sequence[Pair]], length: int) -> Features:
+def encode_pairs(pairs_of_documents: Sequence[Sequence[SentencePair]], length: int) -> Features:
     """Return the features of pairs, and where documents begin, in the order of the documents."""
     pairs = [pair for some in pairs_of_documents for pair in some]
     tokens_NxS = np.full([len(pairs), length], PAD_ID, np.int32)
