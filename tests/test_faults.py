@@ -37,10 +37,12 @@ def test_records_of_an_interrupted_campaign_are_read_back(tmp_path):
     assert read_results(file) == [Result("a", 3, "SIGKILL", "start", (-9, None), 1.5, ())]
 
 
+# A shell that starts this in the background has it ignore SIGINT.
 A_CAMPAIGN = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from tests.faults import process
+signal.signal(signal.SIGINT, signal.default_int_handler)
 process._context.set_forkserver_preload(["tests.faults.process"])
 with process.server():
     child = process.start([], Path(sys.argv[1]))
