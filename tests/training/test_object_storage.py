@@ -26,7 +26,7 @@ TWO = runs.mesh(data=2)
 @pytest.fixture(scope="module")
 def remote_corpus(gcs):
     """A tokenizer trained to object storage, and data that was prepared there."""
-    return runs.make_corpus(storage_path("gs://runs/corpus"))
+    return runs.make_corpus(storage_path("gs://runs/remote/corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def command(arguments, workdir):
 def test_prepared_data_has_the_bytes_of_a_local_folder(gcs, remote_corpus, corpus):
     """And `tupe prepare` does not write to a local folder `gs:`."""
     files = sorted(file for file in (corpus / "rows").iterdir())
-    assert [f"corpus/rows/{file.name}" for file in files] == [
-        name for name in gcs.names() if name.startswith("corpus/rows")
+    assert [f"remote/corpus/rows/{file.name}" for file in files] == [
+        name for name in gcs.names() if name.startswith("remote/corpus/rows")
     ]
     for file in files:
-        assert gcs.read(f"corpus/rows/{file.name}") == file.read_bytes()
+        assert gcs.read(f"remote/corpus/rows/{file.name}") == file.read_bytes()
 
 
 def test_the_command_prepares_data_there_and_nowhere_else(
@@ -90,7 +90,7 @@ def test_a_truncated_shard_is_broken_and_an_unreadable_one_a_retry(gcs, remote_c
     folder = remote_corpus / "rows"
     index = read_index(folder)
     shards = index.splits["train"].shards
-    name = f"corpus/rows/{shards[0].file}"
+    name = f"remote/corpus/rows/{shards[0].file}"
     content = gcs.read(name)
     try:
         gcs.write(name, content[:-100])

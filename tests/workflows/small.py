@@ -19,7 +19,7 @@ STUDY = """
   --config.pretrain.model.hidden_size=32 --config.pretrain.model.mlp_size=32
   --config.pretrain.train.batch_size=4 --config.pretrain.train.steps=4
   --config.pretrain.eval.every=2 --config.pretrain.eval.rows=8
-  --config.measure.length=8 --config.measure.words=2
+  --config.measure.length=8 --config.measure.words=2 --config.measure.lengths=16,32
 """
 """To be used with `--shard`, for one run: `tests/test_notebooks.py` runs a whole study."""
 STUDY_TASKS = """
