@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RANDOM_ROWS = 40_000
 RANDOM_LENGTH = 512
-# Many, as of a large corpus: the sequences of a batch are in as many files.
+# As many as a large corpus has: each sequence of a batch is in another file.
 RANDOM_SHARDS = 600
 
 Result = tuple[dict[str, Any], str]

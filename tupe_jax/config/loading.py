@@ -20,7 +20,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.config.validation import did_you_mean, from_mapping, one_of
 from tupe_jax.utils.errors import UserError
 
-# A wheel has the configs inside the package; in a source tree they are beside it.
+# A wheel has the configs inside the package; in a source tree they are next to it.
 _PACKAGE = Path(__file__).parents[1]
 _INSTALLED = _PACKAGE / "configs"
 CONFIG_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "configs"
@@ -88,7 +88,7 @@ def require_kind(values: Container[str], wanted: ConfigKind) -> None:
 
 
 def to_config_dict(config: Config) -> ConfigDict:
-    """The sections as a user overrides them: `position` is beside `model`, not inside."""
+    """The sections as a user overrides them: `position` is not inside `model`."""
     sections: dict[str, Any] = dataclasses.asdict(config)
     return ConfigDict({**sections, "position": sections["model"].pop("position")})
 
