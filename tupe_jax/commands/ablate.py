@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.config is None:
         raise UserError("give the study, such as --config=ablations/paper_table")
     if arguments.out is not None:
-        raise UserError("--out is the page of `tupe ablate --report` without --config")
+        raise UserError("--out needs --report and no --config: it names the page about all studies")
     keep_freed_memory()
     shard = WorkShard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)

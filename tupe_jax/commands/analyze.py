@@ -183,7 +183,7 @@ def _held_out_texts(arguments: argparse.Namespace) -> list[str] | None:
     if arguments.text is None:
         return None
     if arguments.lengths is None:
-        raise UserError(f"--text={arguments.text} is read for --lengths only; give both")
+        raise UserError(f"--text={arguments.text} has no effect without --lengths; give both")
     return lines_of(arguments.text)
 
 

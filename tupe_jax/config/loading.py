@@ -78,11 +78,11 @@ def kind_of(values: Container[str]) -> ConfigKind | None:
 
 
 def require_kind(values: Container[str], wanted: ConfigKind) -> None:
-    """Refuse a config for another command, whose settings would all be unknown here."""
+    """Raise if a config is for another command: all its settings would be unknown here."""
     kind = kind_of(values)
     if kind and kind != wanted:
         raise UserError(
-            f"this is a {kind.name} config, for `tupe {kind.command}`; needed is a {wanted.name} "
+            f"this is a {kind.name} config, for `tupe {kind.command}`; give a {wanted.name} "
             f"config, such as --config={wanted.example}"
         )
 

@@ -303,7 +303,8 @@ class ObjectiveConfig:
         if min(self.replace_by_mask, self.replace_by_random, round(kept, 9)) < 0:
             raise UserError(
                 f"objective.replace_by_mask={self.replace_by_mask} and "
-                f"objective.replace_by_random={self.replace_by_random} are shares of one whole"
+                f"objective.replace_by_random={self.replace_by_random} must not be negative and "
+                "must not add up to more than 1"
             )
 
 

@@ -182,7 +182,7 @@ class MaskedLM(nnx.Module):
         """
         self._require_masked_word_head()
         if self.next_sentence_head is None or self.pooler is None:
-            raise UserError("the model does not read pairs: model.next_sentence_head=False")
+            raise UserError("the model has no next-sentence head: model.next_sentence_head=False")
         hidden = self.encode(tokens_BxS, segments_BxS=segments_BxS, key=key)
         hidden = constrain(hidden, "batch", None, None)
         pooled_BxD = self.pooler(self.cls_BxD(hidden, tokens_BxS))
@@ -213,7 +213,7 @@ class MaskedLM(nnx.Module):
     def replaced_BxS(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """The logit that each token is a replacement, float32."""
         if self.replaced_token_head is None:
-            raise UserError("the model detects no replaced tokens: model.replaced_token_head=False")
+            raise UserError("the model has no replaced-token head: model.replaced_token_head=False")
         hidden_BxSxD = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
         return self.replaced_token_head(hidden_BxSxD)
 

@@ -301,8 +301,8 @@ def _windows(settings: JsonSettings) -> tuple[int, int]:
         every = next((n for n in range(1, layers + 1) if kinds == pattern(n)), 0)
         if not every:
             raise UserError(
-                f"{settings.source}: layer_types={kinds!r} is not supported, only one "
-                "full_attention layer to a fixed number of layers, beginning with the first"
+                f"{settings.source}: layer_types={kinds!r} is not supported; every n-th "
+                "layer, beginning with the first, should be full_attention"
             )
     window = settings.size("local_attention", 128)
     if window < 2:
