@@ -1,4 +1,4 @@
-"""TUPE-R in ModernBERT's block: does untying help there, with windows, too?
+"""TUPE-R in ModernBERT's block: does untying also help there, with attention windows?
 
   tupe pretrain --config=modern_tupe_r --workdir=runs/modern_tupe_r
   tupe pretrain --config=modern_tupe_r:modern --workdir=runs/modern_tupe_r-modern

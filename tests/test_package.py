@@ -195,8 +195,8 @@ def test_a_broken_pipe_is_one_line():
         ),
         ("def get_config(\n", r"mine.py: SyntaxError: .*line 1"),
         ("import not_there\n", r"mine.py:1: ModuleNotFoundError"),
-        ("x = 1\n", "mine.py has no function get_config"),
-        ("def get_config():\n    pass\n", "mine.py: get_config returns NoneType, not a Config"),
+        ("x = 1\n", "mine.py.*get_config"),
+        ("def get_config():\n    pass\n", "mine.py: get_config .*NoneType"),
     ],
 )
 def test_an_error_in_a_config_file_names_its_line(content, words, tmp_path):

@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if line is None:
             raise
         message, code = line
-        with suppress(OSError):  # the log may be on the disk that is full
+        with suppress(OSError):  # the log may be on the full disk
             print(f"tupe {command.name}: {message}", file=sys.stderr)
         return code
     finally:

@@ -14,8 +14,8 @@ the softmax of the bias alone has, at n = 63:
   released symmetry          0.34 to 1         0.30 to 1         1
   mirror symmetry            0.67 to 1         0.97 to 1         1
 
-Locality and symmetry vary over 24 variants that differ in nothing else, so their correlation with
-scores is not that of families of encodings. All have one rate: they differ in a fixed bias only.
+The 24 variants differ only in locality and symmetry, so families of encodings cannot explain a
+correlation with scores. All have the same learning rate, because only a fixed bias differs.
 
 tiny   2 layers on the built-in corpus, one seed each: 24 runs, an estimated 3 CPU hours (7 CPU
        minutes per run, as in ablations/paper_table). Data, tasks and measurements are those of

@@ -12,8 +12,8 @@ in TUPE: TUPE-R without TUPE's own term. The learning rate of each variant is th
 seed 0, which is not reported. Each record has the size of every head's bias at every evaluation.
 
 A gain of 32 also multiplies the initial bias of TUPE-A; T5's bias starts at 0. In BERT-R, +rate=g
-also concerns the embeddings of positions. With T5's bias alone, Adam makes +gain=g and +rate=g
-nearly the same, which tests that growth is what the gain changes.
+also applies to the position embeddings. With T5's bias alone, +gain=g and +rate=g are nearly
+equivalent under Adam, which tests that the gain acts through growth.
 
 With as many shards as variants, shard i trains variant i alone. The first variants answer most.
 

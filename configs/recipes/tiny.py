@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
     config.model.replaced_token_head = False
     config.model.next_sentence_head = False
     config.model.pooler = False
-    # Parts of today's blocks, which configs/modern_rope.py has.
+    # Parts of modern blocks, used by configs/modern_rope.py.
     config.model.norm = "layer_norm"
     config.model.norm_bias = True
     config.model.first_attention_norm = True

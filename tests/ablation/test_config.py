@@ -90,32 +90,32 @@ def test_a_study_may_do_without_fine_tuning():
     ("make", "message"),
     [
         (lambda: Variant("a/b", "bert_a"), "variant 'a/b'"),
-        (lambda: Variant("a", "bert_b"), "unknown encoding of variant a 'bert_b' .did you mean"),
-        (lambda: Variant("a", "bert_a", {"seed": 3}), "variant a sets seed"),
+        (lambda: Variant("a", "bert_b"), "variant a .*'bert_b'"),
+        (lambda: Variant("a", "bert_a", {"seed": 3}), "variant a .*seed"),
         (
             lambda: replace(CONFIG, variants=(Variant("a", "bert_a", {"position.decay": 1.0}),)),
-            "variant a: .* 'position.decay'",
+            "variant a.*position.decay",
         ),
         (
             lambda: replace(CONFIG, variants=(Variant("a", "bert_a", {"model.num_heads": 3}),)),
-            "hidden_size=16 is not divisible",
+            "hidden_size=16 .*num_heads=3",
         ),
         (
             lambda: small_study(["bert_a", "bert_a"]),
             "variants=bert_a,bert_a ",
         ),
-        (lambda: Variant("a", "bert_a", {"train.steps": 3}), "sets train.steps"),
+        (lambda: Variant("a", "bert_a", {"train.steps": 3}), "train.steps"),
         (
             lambda: replace(
                 CONFIG, variants=(Variant("a", "bert_a", {"objective.name": "masked_lm_nsp"}),)
             ),
             "objective.name=masked_lm_nsp .*data.packing",
         ),
-        (lambda: small_study(seeds=()), "config.seeds is empty"),
+        (lambda: small_study(seeds=()), "config.seeds"),
         (lambda: small_study(tuning_seed=1), "config.tuning_seed=1 .*config.seeds=0,1"),
         (lambda: small_study(tuning_seed=-2), "config.tuning_seed=-2 "),
-        (lambda: small_study(seeds=(0, -1)), "config.seed=-1 must be between"),
-        (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate 2.0 must be between"),
+        (lambda: small_study(seeds=(0, -1)), "config.seed=-1 "),
+        (lambda: DownstreamConfig(learning_rates=(1e-3, 2.0)), "learning rate.* 2.0 "),
         (lambda: small_study(learning_rates=(1e-3, 1e-3)), "learning_rates=0.001,0.001 "),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=16)),
@@ -130,17 +130,17 @@ def test_a_study_may_do_without_fine_tuning():
             lambda: replace(
                 CONFIG, downstream=replace(CONFIG.downstream, finetune=FinetuneConfig(length=513))
             ),
-            "finetune.length=513 .*position.max_length=512 of variant bert_a",
+            "finetune.length=513 .*max_length=512 .*bert_a",
         ),
         (
             lambda: replace(
                 CONFIG, variants=(Variant("a", "bert_a", {"position.max_length": 15}),)
             ),
-            "finetune.length=16 .*position.max_length=15 of variant a",
+            "finetune.length=16 .*max_length=15 .*variant a",
         ),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, words=299)),
-            "measure.words=299 .* 29. .*pretrain.model.vocab_size=300",
+            "measure.words=299 .*vocab_size=300",
         ),
         (
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_file="snli.jsonl")),

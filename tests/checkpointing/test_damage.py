@@ -262,7 +262,6 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path):
     shutil.copytree(tmp_path / "1", tmp_path / "2.orbax-checkpoint-tmp")
     truncate(largest(tmp_path / "2.orbax-checkpoint-tmp", "state"))
     checkpoints = open_at(tmp_path)
-    assert checkpoints.latest() == 1
     assert checkpoints.restore(abstract(small_state(0))).step == 1
     save(checkpoints, 5)
     checkpoints.close()

@@ -81,8 +81,8 @@ def test_only_what_differs_is_shown_with_both_values(run):
 def test_what_one_study_lacks_is_a_dash(run):
     lines = run("ablations/paper_table", "--diff=ablations/attenuated_grid").lines
     table = {line.split()[0]: line.split()[1:] for line in lines[1:]}
-    assert table['variants["TUPE-R"]'] == ['{"encoding":', '"tupe_r"}', "-"]
-    assert table['variants["w0.5-x4"]'][0] == "-"
+    assert table['variants["TUPE-R"].encoding'] == ['"tupe_r"', "-"]
+    assert table['variants["w0.5-x4"].encoding'][0] == "-"
     assert table["seeds"] == ["(0,", "1,", "2)", "(2,)"]
 
 
@@ -94,12 +94,12 @@ def test_equal_configs(run):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tupe_rr"], "did you mean 'tupe_r'"),
-        (["tupe_r:tinny"], "did you mean 'tiny'"),
-        (["tupe_r", "--diff=tupe_aa"], "did you mean 'tupe_a'"),
-        (["tupe_r", "--diff=glue"], "--diff=glue is a GLUE config"),
-        (["tupe_r", "--config.train.stepz=5"], "config.train has no setting 'stepz'"),
-        (["glue", "--config.tasks=colla"], "did you mean 'cola'"),
+        (["tupe_rr"], "'tupe_r'"),
+        (["tupe_r:tinny"], "'tiny'"),
+        (["tupe_r", "--diff=tupe_aa"], "'tupe_a'"),
+        (["tupe_r", "--diff=glue"], "--diff=glue"),
+        (["tupe_r", "--config.train.stepz=5"], "'stepz'"),
+        (["glue", "--config.tasks=colla"], "'cola'"),
         (["finetune", "--config.batch_size=0"], "finetune.batch_size=0"),
     ],
 )

@@ -119,11 +119,11 @@ def test_exported_weights_are_imported_bit_for_bit():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (small_config("tupe_a"), r"position\.absolute='untied' should be 'added'"),
-        (small_config("bert_a", gated_mlp=True), r"model\.gated_mlp=True should be False"),
-        (small_config("rope"), r"model\.pre_layer_norm=False should be True"),
-        (small_config("bert_r"), r"position\.relative='t5' should be 'none'"),
-        (small_config("bert_a", share_layers=True), r"model\.share_layers=True should be False"),
+        (small_config("tupe_a"), r"position\.absolute='untied' .*'added'"),
+        (small_config("bert_a", gated_mlp=True), r"model\.gated_mlp=True .*False"),
+        (small_config("rope"), r"model\.pre_layer_norm=False .*True"),
+        (small_config("bert_r"), r"position\.relative='t5' .*'none'"),
+        (small_config("bert_a", share_layers=True), r"model\.share_layers=True .*False"),
     ],
 )
 def test_other_encodings_are_refused_by_the_setting(config, words):

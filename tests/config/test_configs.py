@@ -218,14 +218,14 @@ def test_unknown_configs(spec, words):
         (
             "ablate",
             "quickstart",
-            "is a pre-training config, .* needed is a study config, .*=ablations/paper_table",
+            "pre-training config.* study config, .*=ablations/paper_table",
         ),
-        ("ablate", "finetune", "is a fine-tuning config, .* needed is a study"),
-        ("ablate", "{empty}", "config.variants is empty"),
-        ("glue --checkpoint=m", "finetune", "is a fine-tuning config, .* GLUE config, .*=glue"),
-        ("finetune --checkpoint=m --task=t", "glue", "is a GLUE config, .* a fine-tuning"),
-        ("pretrain", "finetune", "is a fine-tuning config, .* pre-training config, .*=tupe_r"),
-        ("bench step", "ablations/positions", "is a study config, .* needed is a pre-training"),
+        ("ablate", "finetune", "fine-tuning config.* study config"),
+        ("ablate", "{empty}", "config.variants"),
+        ("glue --checkpoint=m", "finetune", "fine-tuning config.* GLUE config, .*=glue"),
+        ("finetune --checkpoint=m --task=t", "glue", "GLUE config.* fine-tuning config"),
+        ("pretrain", "finetune", "fine-tuning config.* pre-training config, .*=tupe_r"),
+        ("bench step", "ablations/positions", "study config.* pre-training config"),
     ],
 )
 def test_a_config_for_another_command_is_refused(command, spec, words, tmp_path, capsys):
@@ -246,7 +246,7 @@ def test_a_wrong_setting_on_the_command_line_is_one_line():
     )
     assert done.returncode == cli.USER_ERROR_EXIT_CODE
     assert done.stderr.count("\n") == 1
-    assert "did you mean 'steps'" in done.stderr
+    assert "'steps'" in done.stderr
 
 
 def test_an_unwritable_work_directory(tmp_path, capsys):

@@ -13,8 +13,7 @@ from jax._src.clusters import cloud_tpu_cluster
 from tests.distributed.ports import free_port
 from tupe_jax.distributed.initialize import ProcessFlags, find_process
 from tupe_jax.distributed.rendezvous import ProcessInfo, meet
-from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE, USER_ERROR_EXIT_CODE, UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,7 +147,8 @@ INTERRUPTED_TWICE = """
 import os, socket, sys, threading
 from tupe_jax.distributed.rendezvous import Connection
 from tupe_jax.distributed.process_group import ProcessGroup
-from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 
 def send_signal():
     os.kill(os.getpid(), int(sys.argv[1]))

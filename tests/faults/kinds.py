@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 
 from tests.faults.runs import Cell, Start, checkpoints_in
-from tupe_jax.run.preemption import SAME_REQUEST_SECONDS, STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import RETRY_EXIT_CODE
+from tupe_jax.run.preemption import SAME_REQUEST_SECONDS
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, STOPPED_EXIT_CODE
 from tupe_jax.utils.paths import Path
 
 FINISHED, STOPPED, RETRY = 0, STOPPED_EXIT_CODE, RETRY_EXIT_CODE

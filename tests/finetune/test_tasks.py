@@ -162,14 +162,14 @@ def test_a_custom_task_never_has_the_name_of_a_known_one(own):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": "text,kind"}, r"train\.tsv: give one file to evaluate on.*--dev="),
+        ({"columns": "text,kind"}, r"train\.tsv: .*--dev="),
         ({"dev": True}, r"train\.tsv: .*--columns="),
         ({"dev": True, "columns": "kind"}, "--columns=kind: "),
         ({"dev": True, "columns": "a,b,c,d"}, "--columns=a,b,c,d: "),
         ({"dev": True, "columns": "text,text"}, "--columns=text,text: "),
-        ({"dev": True, "columns": "words,kind"}, r"train\.tsv:1: no column 'words'"),
-        ({"dev": True, "columns": "text,kind", "data_dir": Path()}, "--data_dir is not used"),
-        ({"dev": True, "columns": "text,kind", "regression": True}, r":2: .*'yes' is not a number"),
+        ({"dev": True, "columns": "words,kind"}, r"train\.tsv:1: .*'words'"),
+        ({"dev": True, "columns": "text,kind", "data_dir": Path()}, "--data_dir"),
+        ({"dev": True, "columns": "text,kind", "regression": True}, r":2: .*'yes'"),
     ],
 )
 def test_errors_of_a_custom_task(own, options, message):

@@ -86,14 +86,14 @@ def test_the_only_trial_of_a_fine_tuning_run_is_found_but_several_are_refused(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gone", "no such folder"),
+        ("gone", "/gone: "),
         ("", r"model\.safetensors and config\.json"),
         (
             "released/checkpoint.pt",
-            "released format; convert it with `tupe import-fairseq .*/checkpoint.pt FOLDER`",
+            "`tupe import-fairseq .*/checkpoint.pt FOLDER`",
         ),
-        ("released", "released/checkpoint.pt is in the released format; convert it with `tupe "),
-        ("released/model.safetensors", "model.safetensors is a file; give the folder it is in"),
+        ("released", "released/checkpoint.pt .*`tupe import-fairseq"),
+        ("released/model.safetensors", "model.safetensors .*folder"),
     ],
 )
 def test_paths_without_a_model_are_refused(name, words, tmp_path):

@@ -26,12 +26,12 @@ def test_a_tree_is_read_with_its_constituents():
     [
         ("(S (NP a)", "more opening"),
         ("(S (NP a)))", "more closing"),
-        ("cow", "one tree in brackets"),
-        ("(S (A a)) (S (B b))", "one tree in brackets"),
-        ("(S)", "label with a word"),
-        ("(S a b)", "label with a word"),
-        ("(S a (NP b))", "label with a word"),
-        ("()", "label with a word"),
+        ("cow", "one tree"),
+        ("(S (A a)) (S (B b))", "one tree"),
+        ("(S)", "label"),
+        ("(S a b)", "label"),
+        ("(S a (NP b))", "label"),
+        ("()", "label"),
     ],
 )
 def test_what_is_no_tree_is_said(wrong, message):

@@ -134,9 +134,9 @@ def test_snli_files_give_pairs_with_trees_and_roles(tmp_path, name):
     ("line", "message"),
     [
         ("{", r"dev\.jsonl:2: not JSON"),
-        ("[]\n", r":2: missing text 'sentence1_parse', 'sentence2_parse', 'gold_label'"),
-        (snli_line(sentence2_parse="(S"), r":2: the tree has more opening"),
-        (snli_line("maybe"), r":2: label 'maybe' is not one of entailment, neutral"),
+        ("[]\n", r":2: .*'sentence1_parse', 'sentence2_parse', 'gold_label'"),
+        (snli_line(sentence2_parse="(S"), r":2: .*tree"),
+        (snli_line("maybe"), r":2: .*'maybe' .*entailment, neutral"),
     ],
 )
 def test_broken_snli_files_are_reported_by_line(tmp_path, line, message):

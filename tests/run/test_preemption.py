@@ -11,12 +11,12 @@ import pytest
 from tests.training.runs import NeverStop
 from tupe_jax.run import preemption
 from tupe_jax.run.preemption import (
-    STOPPED_EXIT_CODE,
     Requests,
     SaveTimer,
     StopBeforeTraining,
     StopSignal,
 )
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tests.training import runs
 from tests.training.runs import finish, wait_for_lines
-from tupe_jax.run.preemption import STOPPED_EXIT_CODE
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.training import runs
-from tupe_jax.run.preemption import SAME_REQUEST_SECONDS, STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import RETRY_EXIT_CODE
+from tupe_jax.run.preemption import SAME_REQUEST_SECONDS
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, STOPPED_EXIT_CODE
 
 pytestmark = pytest.mark.slow
 

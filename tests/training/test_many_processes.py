@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.training import runs
-from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-from tupe_jax.utils.errors import RETRY_EXIT_CODE
+from tupe_jax.utils.errors import RETRY_EXIT_CODE, STOPPED_EXIT_CODE
 
 pytestmark = pytest.mark.slow
 

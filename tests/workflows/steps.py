@@ -12,7 +12,7 @@ import pytest
 
 from tests.documents import COMMENT, ROOT, one_line
 from tests.users import NO_DOWNLOADS
-from tupe_jax.run.preemption import STOPPED_EXIT_CODE
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 from tupe_jax.utils.paths import storage_path
 
 SECONDS = 900

@@ -3,9 +3,10 @@
     study.json                      the command and the settings of the study
     <variant>/seed<s>-lr<r>.json    one run
 
-A file of a run lacks its settings, which follow from those of the study. Only the run that reports
-show of each variant keeps its attention matrices, as 8-bit logarithms: its weights are rounded to a
-sixteenth of a power of two. All other numbers are those of the work directory.
+The file of a run does not repeat its settings, which follow from those of the study. Reports show
+the attention of one run of each variant. Only that run keeps its attention matrices, as 8-bit
+logarithms: weights are rounded to a sixteenth of a power of two. All other numbers are copied
+exactly.
 """
 
 import base64
@@ -36,7 +37,7 @@ _STEPS, _OFFSET = 16, 8
 
 
 class ArchivedRecords(Records):
-    """A study that was archived; every file is read once."""
+    """An archived study. Every file is read once."""
 
     def __init__(self, folder: Path) -> None:
         values = _read_json(folder / STUDY_FILE)
@@ -56,7 +57,7 @@ class ArchivedRecords(Records):
 
 
 def write_archive(records: Records, command: str, folder: Path) -> None:
-    """Write the finished runs of a study, over those of an earlier time."""
+    """Write the finished runs of a study, replacing files of earlier calls."""
     results = records.collect()
     shown = {
         min(seeds)
@@ -74,7 +75,7 @@ def write_archive(records: Records, command: str, folder: Path) -> None:
 
 
 def encoded(weights: Matrices) -> str:
-    """Weights as text: a byte each, in base 64."""
+    """Weights as base-64 text, one byte per weight."""
     with np.errstate(divide="ignore"):
         exponents = np.log2(weights.astype(np.float64) * weights.shape[-1])
     levels = np.clip(np.round((exponents + _OFFSET) * _STEPS), 0, 255)
@@ -120,7 +121,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _write_json(values: dict[str, Any], file: Path) -> None:
-    """One line for each field, so that a difference shows which one changed."""
+    """One line for each field, so that a diff shows which one changed."""
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(file) as unfinished:

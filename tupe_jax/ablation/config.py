@@ -141,10 +141,10 @@ class AblationConfig:
     learning_rates: tuple[float, ...] = (1e-4,)
     tuning_seed: int = -1
     """The seed of the tuning runs, which is not reported; -1: the first of `seeds`, whose best
-    tuning run is then reported, too."""
+    tuning run is then also reported."""
     equal_flops: bool = False
-    """Each variant is trained for as many steps as cost the training FLOPs of the first variant.
-    False: all for `pretrain.train.steps`."""
+    """Train each variant for as many steps as cost the training FLOPs of the first variant. False:
+    train all for `pretrain.train.steps`."""
     pretrain: Config = field(default_factory=Config)
     """The settings that all variants share. Its encoding and learning rate are not used; its seed
     is used only for tokenizer and data."""
@@ -212,7 +212,7 @@ class AblationConfig:
 
     @property
     def objectives(self) -> list[str]:
-        """The objectives of the variants, the first variant's first."""
+        """The objectives of the variants, beginning with that of the first variant."""
         shared = self.pretrain.objective.name
         names = (str(v.settings.get("objective.name", shared)) for v in self.variants)
         return list(dict.fromkeys(names))
@@ -240,7 +240,7 @@ def _variant_config(shared: Config, variant: Variant) -> Config:
 
 @cache
 def training_flops(config: Config) -> float:
-    """The model FLOPs of a whole pre-training, of all its networks."""
+    """The model FLOPs of a whole pre-training run, summed over all its networks."""
     tokens = config.train.steps * config.train.batch_size * config.data.length
     return make_objective(config).training_flops_per_token() * tokens
 

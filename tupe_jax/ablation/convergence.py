@@ -38,14 +38,14 @@ class SpeedUp:
     """The steps of a variant to another variant's final loss."""
 
     goal: float
-    """In nats; not finite if a seed of the other variant diverged, and then it is not reached."""
+    """The loss to reach, in nats; not finite if a seed of the other variant diverged."""
     goal_steps: float | None
     """Steps of the other variant; None without a goal or if it starts at the goal."""
     steps: tuple[float | None, ...]
     """By seed; None: never reached."""
     interval: tuple[float, float] | None
-    """Of the ratio. None if either variant has one seed only, or if a seed misses the final loss of
-    a seed of the other variant or is there at its first evaluation."""
+    """The interval of the ratio. None if either variant has only one seed, or if a seed misses the
+    final loss of a seed of the other variant or reaches it at its first evaluation."""
     is_bound: bool
     """The ratio is a lower bound: a seed was at the goal at its first evaluation."""
 

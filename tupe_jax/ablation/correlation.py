@@ -84,7 +84,7 @@ def correlation_within_families(
     """One x, y and family for each variant: do ranks agree among variants of the same family?
 
     Variants are ranked within their family, and the ranks, centred and scaled to a common width,
-    are correlated over all families. So differences between families count for nothing. The
+    are correlated over all families. Differences between families therefore have no effect. The
     interval resamples variants within families.
     """
     x_V, y_V = np.asarray(x, np.float64), np.asarray(y, np.float64)

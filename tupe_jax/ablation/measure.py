@@ -20,7 +20,7 @@ from tupe_jax.model.heads import MaskedLM
 from tupe_jax.utils.paths import Path, storage_path
 
 _WORDS = 16
-"""Most probing words for long inputs, whose cost grows with the square of the length."""
+"""The most probing words for long inputs, whose cost is quadratic in the length."""
 
 
 def measure(

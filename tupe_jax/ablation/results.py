@@ -1,6 +1,6 @@
-"""The records of a study: written by each run, read again wherever shards left them.
+"""The records of a study, written by each run and read from the folders of all shards.
 
-A finished run leaves `record.json`, and `matrices.npz` beside it if it was measured.
+A finished run writes `record.json` and, if it was measured, `matrices.npz`.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ FREE_IN_STUDY = (
 )
 """Settings that may change when a study resumes: the location of data, not what is computed.
 
-Lengths may be added later, too: later runs have them, finished ones stay as they are.
+Lengths may also be added: later runs measure them, finished runs stay as they are.
 """
 
 Matrices = NDArray[np.float32]
@@ -184,7 +184,7 @@ _DAMAGE = (BadZipFile, EOFError, zlib.error)
 
 
 def values_of(record: RunRecord) -> dict[str, Any]:
-    """The fields of a record as JSON has them, its matrices excepted."""
+    """The fields of a record as JSON values, without its matrices."""
     values = asdict(replace(record, matrices_LxHxNxN=None))
     del values[_MATRICES]
     # JSON has no infinity.
@@ -236,7 +236,7 @@ def _texts(splits: Mapping[str, Sequence[Any]]) -> Iterable[tuple[str, Iterable[
 
 
 def _pair_text(pair: NliPair) -> str:
-    """Records store digests of this text, so neither its words nor the names in it may change."""
+    """Records store digests of this text, so the text and the names in it must not change."""
     premise, hypothesis = (
         f"Written(tokens={sentence.tokens!r}, constituents={sentence.constituents!r})"
         for sentence in (pair.premise, pair.hypothesis)
@@ -278,7 +278,7 @@ class StudyResults:
     def curves(self) -> dict[str, list[Curve]]:
         """The curves of all seeds, by variant; variants without a curve are left out.
 
-        Only of variants with the objective of the first one: losses of others are not comparable.
+        Only variants with the objective of the first variant: other losses are not comparable.
         """
         objective = self.config.objectives[0]
         found = {
@@ -310,7 +310,7 @@ class StudyResults:
 
 
 class Records(ABC):
-    """The records of a study, wherever they are."""
+    """The records of a study, in a work directory or an archive."""
 
     def __init__(self, config: AblationConfig, folder: Path) -> None:
         self.config, self.folder = config, folder

@@ -41,7 +41,7 @@ from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.lab.nli_pairs import NliPair
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.preemption import Stop
-from tupe_jax.training.dataset import DATA_FOLDER, ROWS_FOLDER, make_dataset
+from tupe_jax.training.dataset import DATA_FOLDER, PREPARED_FOLDER, make_dataset
 from tupe_jax.training.loop import DivergedError, pretrain
 from tupe_jax.training.monitoring.metrics import METRICS_FILE, read_metrics
 from tupe_jax.training.monitoring.position_bias import sizes_in
@@ -89,7 +89,7 @@ def make_shared_data(config: Config, workdir: Path) -> SharedData:
     with exclusive_lock(workdir / "data.lock"):
         vocabulary = make_dataset(config, workdir, None)
     return SharedData(
-        vocabulary, storage_path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
+        vocabulary, storage_path(config.data.prepared or workdir / DATA_FOLDER / PREPARED_FOLDER)
     )
 
 
@@ -212,7 +212,7 @@ def compiled_once() -> Iterator[None]:
 
 
 def _add_cpu_time(folder: Path, seconds: float) -> float:
-    """Add to what earlier processes spent on the run in a folder, and return the sum."""
+    """Add to the time that earlier processes spent on the run, and return the sum."""
     file = folder / CPU_TIME_FILE
     if file.exists():
         seconds += float(file.read_text())
@@ -236,7 +236,7 @@ def _bias_sizes(folder: Path) -> dict[str, tuple[BiasSizes, ...]]:
 
 
 def _parameters(config: Config) -> int:
-    """The number of parameters that are trained, of all networks."""
+    """The number of trained parameters of all networks."""
     module = nnx.eval_shape(lambda: make_objective(config).build(nnx.Rngs(0)))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(module, nnx.Param)))
 

@@ -61,7 +61,7 @@ def columns_of(results: StudyResults) -> list[RunColumn]:
 
 
 def _loss_column(objective: str, config: AblationConfig) -> RunColumn:
-    """The losses of one objective: no column has those of two."""
+    """The losses of one objective; losses of different objectives are in different columns."""
     of = "" if len(config.objectives) == 1 else f" of {objective}"
     return RunColumn(
         f"validation loss{of}, nats",

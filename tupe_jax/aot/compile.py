@@ -210,7 +210,7 @@ def batch_per_device(config: Config, mesh: Mesh) -> int:
 
 
 def with_batch(config: Config, batch: int, mesh: Mesh) -> Config:
-    """The config with a batch of so many sequences per device and micro-batch."""
+    """The config with `batch` sequences per device and micro-batch."""
     batch_size = batch * _shards(mesh) * config.train.accumulate
     return dataclasses.replace(
         config, train=dataclasses.replace(config.train, batch_size=batch_size)
@@ -218,7 +218,7 @@ def with_batch(config: Config, batch: int, mesh: Mesh) -> Config:
 
 
 def accumulation_for(requested: CompileResult, batch: int) -> int | None:
-    """The least `train.accumulate` with at most so many sequences of the batch on a device."""
+    """The least `train.accumulate` with at most `batch` sequences on a device."""
     each = requested.config.train.batch_size // _shards(requested.mesh)
     return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= batch), None)
 

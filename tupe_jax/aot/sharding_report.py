@@ -62,7 +62,7 @@ class Shardings:
 
 
 def lay_out(config: Config, devices: int | None = None) -> Shardings:
-    """The shardings of a config on so many devices, which need not exist.
+    """The shardings of a config on this number of devices, which need not exist.
 
     By default their number is the product of the sizes of the mesh, with -1 counting as 1.
     """

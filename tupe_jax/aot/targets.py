@@ -51,7 +51,7 @@ class Target:
         return dataclasses.replace(chip, memory=int(share * chip.memory))
 
     def devices(self, slices: int = 1) -> list[Any]:
-        """Devices to compile for; of TPUs, so many slices."""
+        """The devices to compile for; with TPUs, those of all slices."""
         return self._gpus() if self.chip.platform == "gpu" else self._tpus(slices)
 
     def _tpus(self, slices: int) -> list[Any]:

@@ -30,7 +30,7 @@ from tupe_jax.data.pretraining.token_shards import (
 from tupe_jax.utils.paths import Path
 
 RESUME_STEPS = (10, 1_000_000)
-# To open a shard, ArrayRecord opens the file and reads its end and its table of records.
+# ArrayRecord opens a shard by opening the file and reading its end and its table of records.
 OPENING_READS = 3
 
 
@@ -41,7 +41,7 @@ class ReaderSpeed:
     reading: Speed
     batch_seconds: tuple[float, ...]
     memory_bytes: int
-    """What the process has gained: batches read ahead, open shards and threads."""
+    """Memory that the process gained: batches read ahead, open shards and threads."""
     resume_seconds: dict[int, float]
 
 
@@ -70,7 +70,7 @@ def measure_reader(
     reader = open_reader()
     shape = reader.next()["tokens"].shape
 
-    # Batches that were read ahead cost nothing; twice as many show the speed of reading.
+    # Batches that were read ahead take no time; twice as many show the speed of reading.
     batches = 2 * MOST_BATCHES_AHEAD
 
     def read(count: int) -> None:

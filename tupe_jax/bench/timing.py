@@ -18,7 +18,7 @@ MATMUL_SIZES = {"cpu": 2048}
 """Edge of the square matrices; on other platforms 8192, which keeps an accelerator busy."""
 
 Work = Callable[[int], None]
-"""Does the work so many times, and returns when all of it is done."""
+"""count -> None: does the work `count` times, and returns when all of it is done."""
 
 
 @dataclass(frozen=True)

@@ -114,11 +114,6 @@ class Checkpoints:
         with self._report_write_errors():
             return bool(self._manager.save(step, args=contents, force=True))
 
-    def latest(self) -> int | None:
-        """The step of the newest checkpoint."""
-        self.wait()
-        return max(self._manager.all_steps(), default=None)
-
     def peek_config(self) -> Json | None:
         """The config of the newest checkpoint that can be read, without its arrays."""
         self.wait()

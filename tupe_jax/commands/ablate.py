@@ -10,17 +10,17 @@ A study is a config file: variants, seeds, learning rates, the settings that all
 tasks to fine-tune on, and the measurements. With several learning rates each variant is tuned on
 the first seed, or on tuning_seed, which is not reported. The work directory gets a record of every
 run. After each run a table (table.md, table.csv), a report with plots (report.html) and a plot of
-the loss curves (loss.png) are updated. A study may compare objectives; losses are then shown for
-each objective alone.
+the loss curves (loss.png) are updated. A study may compare objectives; losses of different
+objectives are then shown separately.
 
 After a kill the same command resumes and never repeats a finished run; SIGTERM or Ctrl-C saves a
 checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/4, in one work
 directory or in several that are copied into one; the command without --shard then completes what is
 missing. Exit code 76: a shard waits for learning rates that another shard has not tuned yet.
 
---records keeps the finished runs as small JSON files, which a repository can hold. --report only
-writes tables and reports and executes nothing; without --config it writes one page about all
-studies in the folder --records.
+--records keeps the finished runs as small JSON files for a repository. --report executes nothing
+and only writes tables and reports; without --config it writes one page about all studies in the
+folder --records.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE, UserError
 from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.scheduler import begin, run_shard
     from tupe_jax.config.loading import load_config
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
-    from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.config is None:
         raise UserError("give the study, such as --config=ablations/paper_table")
     if arguments.out is not None:
-        raise UserError("--out is the page of `tupe ablate --report` without --config")
+        raise UserError("--out needs --report and no --config: it names the page about all studies")
     keep_freed_memory()
     shard = WorkShard.parse(arguments.shard)
     _refuse_settings_of_runs(arguments.overrides)

@@ -15,9 +15,9 @@ to word order, and minimal pairs (from the built-in grammar unless --pairs is gi
 fine-tuned on NLI it also measures accuracy after constituents are shuffled and roles exchanged.
 (Minimal pairs mean little for a fine-tuned model: its encoder no longer matches the MLM head.)
 
---lengths measures the loss on masked tokens, the same ones at every length, and position-only
-attention. Tables of positions are extended by several rules: as they are, interpolated, or with
-copies of the last trained row. The text is built-in unless --text is given.
+--lengths measures position-only attention and the loss on masked tokens. The same tokens are masked
+at every length. Tables of positions are extended by several rules: as they are, interpolated, or
+with copies of the last trained row. The text is built-in unless --text is given.
 
 For several models it compares symmetry and locality only. A model may be a folder in Hugging Face's
 layout. For a model without a tokenizer, such as an imported official checkpoint, it measures
@@ -157,7 +157,7 @@ def _usual_length(model: "TrainedModel") -> int:
 
 
 def _trained_length(model: "TrainedModel") -> int:
-    """Tokens of a pre-training sequence; if unknown, all positions the model has."""
+    """The length of a pre-training sequence; if unknown, the largest length of the model."""
     from tupe_jax.model.positions import longest_input
 
     longest = longest_input(model.config)
@@ -183,7 +183,7 @@ def _held_out_texts(arguments: argparse.Namespace) -> list[str] | None:
     if arguments.text is None:
         return None
     if arguments.lengths is None:
-        raise UserError(f"--text={arguments.text} is read for --lengths only; give both")
+        raise UserError(f"--text={arguments.text} has no effect without --lengths; give both")
     return lines_of(arguments.text)
 
 

@@ -11,7 +11,7 @@
 `attention` is one layer's attention with its projections, forward and backward. FLOPs are counted
 from the model; the peak is the best of large matrix products in the same process. `reader` reads
 prepared data up to int32 batches in memory, and times resuming at an early and at a late step;
-with `--latency` every read of a file takes that much longer, as from a mounted bucket.
+with `--latency` every read of a file takes longer, as from a mounted bucket.
 `checkpoint` times training steps with and without a concurrent save.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RANDOM_ROWS = 40_000
 RANDOM_LENGTH = 512
-# Many, as of a large corpus: the sequences of a batch are in as many files.
+# As many as a large corpus has: each sequence of a batch is in another file.
 RANDOM_SHARDS = 600
 
 Result = tuple[dict[str, Any], str]
@@ -55,10 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, default=256, help="reader: sequences per batch (default: 256)"
     )
     parser.add_argument(
-        "--hosts", type=int, default=1, help="reader: read the part of one of so many hosts"
+        "--hosts", type=int, default=1, help="reader: number of hosts; read the part of one"
     )
     parser.add_argument(
-        "--latency", type=_seconds, default=0.0, help="reader: added to each read, as in 30ms"
+        "--latency",
+        type=_seconds,
+        default=0.0,
+        help="reader: time to add to each read, such as 30ms",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 

@@ -9,7 +9,7 @@ Targets are TPU slices (v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:16x16, tpu7x:2x2x1) 
 With --config.mesh.slice=2 the target has two such slices.
 
 --fit finds the cheapest model.remat under which the batch fits, then the largest batch; each step
-of the search is a compilation. If a config does not fit, the search runs without --fit, too, and
+of the search is a compilation. If a config does not fit, the search also runs without --fit, and
 the exit code is 1.
 """
 

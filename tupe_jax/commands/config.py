@@ -66,7 +66,7 @@ def resolve(values: "ConfigDict") -> Any:
 
 def flatten(config: Any) -> dict[str, Any]:
     """Every setting by the name that overrides have, in the order of the dataclasses."""
-    # For users `position` is beside `model`, not inside.
+    # In overrides `position` is not inside `model`.
     return {
         name.replace("model.position.", "position."): value for name, value in _fields(config, "")
     }
@@ -105,6 +105,7 @@ def as_diff(
     label: str, settings: Mapping[str, Any], other_label: str, others: Mapping[str, Any]
 ) -> str:
     """A table of the settings that differ, with both values."""
+    settings, others = _one_row_per_setting(settings), _one_row_per_setting(others)
     names = [*settings, *(name for name in others if name not in settings)]
     missing = object()
     table = [
@@ -115,6 +116,17 @@ def as_diff(
     if not table:
         return f"{label} and {other_label} have the same settings"
     return "\n".join(aligned_table([("", label, other_label), *table]))
+
+
+def _one_row_per_setting(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A row for each setting of a variant: all in one row make a table too wide to read."""
+    rows: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            rows |= {f"{name}.{setting}": chosen for setting, chosen in value.items()}
+        else:
+            rows[name] = value
+    return rows
 
 
 def _literal(value: Any) -> str:

@@ -4,7 +4,7 @@
   JAX_PLATFORMS=cpu tupe doctor     ignore accelerators
 
 Exit code 0 if everything required is installed and JAX finds a device, otherwise 1. Lines that
-begin with ! are problems, and name the fix. Works without JAX, too.
+begin with ! are problems, and name the fix. It also works without JAX.
 """
 
 import argparse

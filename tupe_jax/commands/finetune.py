@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
     from tupe_jax.inference.loading import load
-    from tupe_jax.run.preemption import STOPPED_EXIT_CODE, StopBeforeTraining, StopSignal
+    from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
 

@@ -1,4 +1,4 @@
-"""The config and the target of a command that compiles for machines that need not be attached."""
+"""The flags that `tupe compile` and `tupe rehearse` share: the config and the target."""
 
 import argparse
 import os
@@ -25,8 +25,8 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def given_target(arguments: argparse.Namespace) -> tuple["Config", "Target"]:
-    """The config and the target; to be read before anything else imports JAX."""
-    # Only compilers run: leave the accelerators of this machine alone, and the compilers quiet.
+    """Return the config and the target. Call this before anything imports JAX."""
+    # Only compilers run: do not use the accelerators of this machine, and silence the compilers.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tupe_jax.aot.targets import parse_target

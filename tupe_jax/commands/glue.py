@@ -19,7 +19,7 @@ The table is also written to table.md, table.csv and table.json.
 import argparse
 import logging
 
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE, UserError
 from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
@@ -48,8 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.checkpoint is None:
         raise UserError("give the model as --checkpoint=DIR, or --report to print the table")
     elif not _train(arguments):
-        from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-
         return STOPPED_EXIT_CODE
     print(_report(arguments.workdir))
     return 0

@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache",
         help="read documents tokenized by SeqIO's Beam pipeline (seqio_cache_tasks)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the built-in corpus")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the built-in corpus and of sentence pairs"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

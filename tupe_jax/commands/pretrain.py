@@ -28,6 +28,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 from tupe_jax.utils.paths import Path, storage_path
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,6 @@ def _run_alone(
     processes: "ProcessGroup",
     watchdog: "Watchdog",
 ) -> int:
-    from tupe_jax.run.preemption import STOPPED_EXIT_CODE
     from tupe_jax.training.loop import pretrain
 
     outcome = pretrain(config, workdir, stop, processes, watchdog)
@@ -154,8 +154,6 @@ def _run_alone(
 
 
 def _stopped_before_training(processes: "ProcessGroup") -> int:
-    from tupe_jax.run.preemption import STOPPED_EXIT_CODE
-
     logger.info("stopped before training began; the same command starts again")
     if processes.count > 1:
         processes.abandon("received a stop request before training began", STOPPED_EXIT_CODE)

@@ -20,7 +20,7 @@ from tupe_jax.config.schema import Config
 from tupe_jax.config.validation import did_you_mean, from_mapping, one_of
 from tupe_jax.utils.errors import UserError
 
-# A wheel has the configs inside the package; in a source tree they are beside it.
+# A wheel has the configs inside the package; in a source tree they are next to it.
 _PACKAGE = Path(__file__).parents[1]
 _INSTALLED = _PACKAGE / "configs"
 CONFIG_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "configs"
@@ -78,17 +78,17 @@ def kind_of(values: Container[str]) -> ConfigKind | None:
 
 
 def require_kind(values: Container[str], wanted: ConfigKind) -> None:
-    """Refuse a config for another command, whose settings would all be unknown here."""
+    """Raise if a config is for another command: all its settings would be unknown here."""
     kind = kind_of(values)
     if kind and kind != wanted:
         raise UserError(
-            f"this is a {kind.name} config, for `tupe {kind.command}`; needed is a {wanted.name} "
+            f"this is a {kind.name} config, for `tupe {kind.command}`; give a {wanted.name} "
             f"config, such as --config={wanted.example}"
         )
 
 
 def to_config_dict(config: Config) -> ConfigDict:
-    """The sections as a user overrides them: `position` is beside `model`, not inside."""
+    """The sections as a user overrides them: `position` is not inside `model`."""
     sections: dict[str, Any] = dataclasses.asdict(config)
     return ConfigDict({**sections, "position": sections["model"].pop("position")})
 

@@ -40,7 +40,7 @@ class PositionConfig:
     relative_bins: int = 32
     """Distance buckets of the T5 bias."""
     max_distance: int = 128
-    """Larger distances are treated alike (T5, Shaw, DeBERTa)."""
+    """Larger distances are treated as this one (T5, Shaw, DeBERTa)."""
     decay_left: float = 0.5
     decay_right: float = 0.5
     """w of the attenuated encodings to the left and right; unequal values break symmetry."""
@@ -90,9 +90,9 @@ class ModelConfig:
     masked_word_head: bool = True
     """Some public encoders lack it and cannot predict masked tokens."""
     masked_word_transform: bool = True
-    """Dense, activation and norm before the output matrix, as in BERT; EuroBERT has none."""
+    """A dense layer, an activation and a norm before the output matrix, as in BERT."""
     output_embedding_size: int = 0
-    """Features of an output matrix of its own (untied); 0: it is the token embedding (tied)."""
+    """The size of a separate (untied) output matrix; 0: it is the token embedding (tied)."""
     replaced_token_head: bool = False
     """The model predicts which tokens of its input were replaced: ELECTRA's discriminator."""
     next_sentence_head: bool = False
@@ -101,20 +101,20 @@ class ModelConfig:
     pooler: bool = False
     """The pooler belongs to the model (BERT) and not to each classification head."""
     pre_layer_norm: bool = False
-    """The norm is before each sub-layer and once at the end, not after each (the papers)."""
+    """The norm is before each sub-layer and once at the end; False: after each (the papers)."""
     first_attention_norm: bool = True
     """False: with `pre_layer_norm`, the first layer's attention has no norm (ModernBERT)."""
     norm: Norm = "layer_norm"
     norm_bias: bool = True
     """A bias in every LayerNorm; RMSNorm has none."""
     layer_norm_eps: float = 1e-5
-    """Of the norm of either kind."""
+    """The epsilon of the norms, of either kind."""
     query_key_norm: bool = False
     """A norm on the queries and one on the keys of every head, before any rotation."""
     attention_window: int = 0
-    """In local layers a token attends to half as many tokens on either side; 0: no local layers."""
+    """Token i of a local layer attends to j if |j - i| is at most half of it; 0: none is local."""
     attention_global_every: int = 3
-    """With a window: each so many layers, from the first on, one attends to all tokens; 0: none."""
+    """With a window: every n-th layer, beginning with the first, attends to all tokens; 0: none."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
     classifier_dropout: float = 0.1
@@ -126,7 +126,7 @@ class ModelConfig:
     """`scan` compiles one layer, `unroll` all; `auto` unrolls on CPU, where that is faster."""
     attention_implementation: AttentionImplementation = "auto"
     """`pallas` is our fused kernel for TPUs or GPUs, `cudnn` NVIDIA's, without dropout; `auto` uses
-    ours where it can run, else `xla`. The log has the choice and its reason."""
+    ours where it can run, else `xla`. The log reports the choice and its reason."""
     remat: Remat = "none"
     """What the backward pass keeps; see `tupe_jax.model.encoder.REMAT_POLICIES`."""
     position: PositionConfig = field(default_factory=PositionConfig)
@@ -196,7 +196,7 @@ class ModelConfig:
 
     @property
     def output_size(self) -> int:
-        """Features of the output matrix."""
+        """The number of features of the output matrix."""
         return self.output_embedding_size or self.word_size
 
     @property
@@ -303,7 +303,8 @@ class ObjectiveConfig:
         if min(self.replace_by_mask, self.replace_by_random, round(kept, 9)) < 0:
             raise UserError(
                 f"objective.replace_by_mask={self.replace_by_mask} and "
-                f"objective.replace_by_random={self.replace_by_random} are shares of one whole"
+                f"objective.replace_by_random={self.replace_by_random} must not be negative and "
+                "must not add up to more than 1"
             )
 
 
@@ -318,7 +319,7 @@ class OptimizerConfig:
     decay: str = "10%"
     """Length of the final decay of the `wsd` schedule (warm-up, stable, decay)."""
     final_fraction: float = 0.0
-    """Of the peak, at the last step."""
+    """The learning rate at the last step, as a share of the peak."""
     warmup_from_zero: bool = False
     """The schedule starts one step later, as in the official pre-training: the first update has
     learning rate 0. False: the first update has an effect."""
@@ -562,7 +563,7 @@ def discriminator_config(model: ModelConfig) -> ModelConfig:
 
 
 def next_sentence_config(model: ModelConfig) -> ModelConfig:
-    """BERT's model of masked tokens and next sentences: `model` with a pooler and a head on it."""
+    """The config of BERT with next-sentence prediction: a pooler and a head on it."""
     return replace(model, pooler=True, next_sentence_head=True)
 
 

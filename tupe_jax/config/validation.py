@@ -70,7 +70,7 @@ def require_positive(config: Any, section: str, *names: str) -> None:
 
 
 def check_path(given: str, setting: str) -> None:
-    """Refuse a path that is neither local nor on `gs://`."""
+    """Raise if a path is neither local nor on `gs://`."""
     try:
         check_scheme(given)
     except UserError as error:

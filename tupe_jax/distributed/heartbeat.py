@@ -1,4 +1,7 @@
-"""What a process reports about itself every few seconds, and what follows from all reports."""
+"""Heartbeats: what a process reports every few seconds, and who is slow or behind.
+
+`process_group.py` sends them, and ends the run if those of a process are missing.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields

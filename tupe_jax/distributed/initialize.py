@@ -28,7 +28,7 @@ CLUSTERS = (
     clusters.GkeTpuCluster,
     clusters.GceTpuCluster,
 )
-# By JAX's name of a cluster: variables that are the same in all processes of a job, in no other.
+# For each of JAX's clusters: variables with the same value in all processes of a job only.
 JOB_VARIABLES = {"slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"), "ompi": ("OMPI_MCA_orte_hnp_uri",)}
 
 # How often the scheduler has restarted the job; absent at the first start.

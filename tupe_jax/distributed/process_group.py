@@ -66,7 +66,7 @@ class ProcessGroup:
         self._beats: dict[int, Heartbeat] = {}
         self._heard: dict[int, float] = dict.fromkeys(connections, time.monotonic())
         self._behind, self._quiet = "", 0.0
-        """From process 0's heartbeat: which process is behind; the longest silence of any."""
+        """Which process is behind, and the longest silence of any, as process 0 reports them."""
         for peer, connection in connections.items():
             threading.Thread(target=self._listen, args=(peer, connection), daemon=True).start()
         if connections:
@@ -173,7 +173,7 @@ class ProcessGroup:
                         names,
                         what,
                     )
-                self._news.wait(timeout=1.0)  # returns for signals, too
+                self._news.wait(timeout=1.0)  # also returns for signals
 
     def _listen(self, peer: int, connection: Connection) -> None:
         """Runs in its own thread: the main thread may be waiting for a device."""

@@ -40,7 +40,7 @@ HELLO_SECONDS, HELLO_BYTES = 5.0, 4096
 MESSAGE_BYTES = 1 << 24
 # A process that is stopped does not read: without a limit, a full buffer would block its peers.
 SEND_SECONDS = 10
-# Beyond two connections per process: so many strangers may be greeted at the same time.
+# The number of connections by strangers at the same time, besides two for each process.
 STRANGERS = 64
 
 
@@ -55,7 +55,7 @@ class ProcessInfo:
     cluster: str | None = None
     """JAX's name of the cluster environment; None if flags or variables gave the values."""
     expected_hosts: tuple[str, ...] = ()
-    """By process index; empty if the environment does not list them."""
+    """The host of each process, by index; empty if the environment does not list them."""
     token: str = field(default="", repr=False)
     """The same in all processes of a run; empty if none is configured."""
 

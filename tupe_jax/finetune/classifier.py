@@ -32,7 +32,7 @@ class TrialState:
     step: jax.Array
     """int32: number of batches so far."""
     params: Params
-    """Of `TRAINED_PARTS`."""
+    """The parameters of `TRAINED_PARTS`."""
     opt_state: optax.OptState
     loss_sum: jax.Array
     """Summed over the batches since the last evaluation."""

@@ -26,7 +26,7 @@ class FinetuneConfig:
     """0: the paper's number for the task."""
     evaluations_per_epoch: int = 2
     dropout: float = 0.1
-    """Of hidden states and attention weights; negative: as in pre-training."""
+    """Dropout of hidden states and attention weights; negative: as in pre-training."""
     from_scratch: bool = False
     """Start from random weights: the baseline of pre-training."""
     at_once: int = 0

@@ -44,7 +44,7 @@ class Programs:
 
     mesh: Mesh
     first_state: Callable[[Choices, Mapping[Path, Array]], TrialState]
-    """From choices and shared pre-trained weights."""
+    """(choices, shared pre-trained weights) -> state."""
     train: jax.stages.Wrapped
     """(state, choices, batch) -> (state, losses)."""
     after_evaluation: Callable[[TrialState, Array], TrialState]

@@ -71,8 +71,8 @@ def write_checkpoint(
 ) -> None:
     """Write `checkpoint.pt` and `dict.txt` as the official code reads them, in its numbering.
 
-    Without a tokenizer the model's tokens must have the official ids already, as those of an
-    imported official model do; then there is no `dict.txt`.
+    Without a tokenizer, the model's tokens must already have the official ids, as in an imported
+    official model, and no `dict.txt` is written.
     """
     torch = _torch(f"writing {CHECKPOINT}")
     state = to_state_dict(model)

@@ -47,12 +47,12 @@ class Tiles:
 
     @property
     def features(self) -> int:
-        """In a program: those of its heads."""
+        """The number of features of a program: those of its heads."""
         return self.heads * self.head_size
 
     @property
     def bias_bytes(self) -> int:
-        """Of the bias of a program's heads, in float32."""
+        """The size of the float32 bias of a program's heads."""
         return 4 * self.heads * self.length**2
 
 

@@ -22,7 +22,7 @@ class KernelSettings:
     tiles: Tiles
     scale: float
     rate: float
-    """Of dropout; 0 for none."""
+    """The dropout rate; 0: no dropout."""
 
 
 def key_mask(is_token_BxS: jax.Array, length: int) -> jax.Array:
@@ -120,7 +120,7 @@ def _order(axes: int) -> tuple[Any, ...]:
 
 
 def for_each(count: int, do: Callable[[Any], None]) -> None:
-    """Do(0), do(1), ...: as a loop in the compiled kernel if there are several."""
+    """Call do(0), do(1), ...; if there are several, as a loop in the compiled kernel."""
     if count == 1:
         do(0)
     else:

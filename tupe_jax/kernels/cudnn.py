@@ -1,7 +1,7 @@
 """cuDNN's fused attention, through JAX: for GPUs, without dropout.
 
-Its own dropout is not usable: its seed is a compile-time constant, and its masks depend on how many
-times the program ran, so that the backward pass of a scan over layers would use others.
+cuDNN's own dropout is not usable: its seed is a compile-time constant, and its masks depend on how
+often the program has run, so the backward pass of a scan over layers would use other masks.
 """
 
 from functools import partial

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 _QUERY, _KEY = np.uint32(0x9E3779B9), np.uint32(0x7F4A7C15)
-"""Any two numbers: they set queries and keys apart."""
+"""Two arbitrary numbers that distinguish queries from keys."""
 
 
 def is_kept(

@@ -56,6 +56,6 @@ def sum_of_factored(a: FactoredBias, b: FactoredBias) -> FactoredBias:
     for x, y in ((a, b), (b, a)):
         if x.row_factor_S is not None and y.by_distance_HxN is not None:
             raise ValueError(
-                "a row factor is of one bias by distance: two have no sum of that form"
+                "a bias by distance with a row factor and another one have no sum of that form"
             )
     return FactoredBias(**{field.name: both(field.name) for field in fields(FactoredBias)})

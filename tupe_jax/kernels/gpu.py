@@ -1,7 +1,7 @@
 """Attention with a batch-shared bias for GPUs: Pallas kernels, which Triton compiles.
 
-`gpu_kernels.py` has the kernels. Here is which blocks of the arrays their programs get, and all
-that is Triton's: another compiler would need another `_run`.
+The kernels are in `gpu_kernels.py`. This file assigns blocks of the arrays to their programs and
+calls them. Only `_run` depends on Triton.
 """
 
 import math
@@ -26,7 +26,7 @@ from tupe_jax.kernels.gpu_kernels import (
 )
 
 _SMALLEST, _BLOCK = 16, 64
-"""Of a block of queries or keys: what a tensor core multiplies, and what fits the registers."""
+"""Sizes of a block of queries or keys: the least for tensor cores, the most for registers."""
 _WARPS, _STAGES = 4, 2
 
 
@@ -39,7 +39,7 @@ def settings_for(
     scale: float,
     rate: float,
 ) -> GpuSettings:
-    """Blocks for arrays of these sizes, such that no register is spilled in bfloat16."""
+    """Block sizes for these arrays that spill no register in bfloat16."""
     head_size = max(_SMALLEST, _power_of_two(head_size))
     block = max(_SMALLEST, min(_power_of_two(length), _BLOCK))
     return GpuSettings(
@@ -67,7 +67,7 @@ def gpu_attention(
     first_sequence: jax.Array | int = 0,
     first_head: jax.Array | int = 0,
 ) -> jax.Array:
-    """`reference.attention`, fused, of a part of a batch.
+    """`reference.attention` as fused kernels, for a part of a batch.
 
     The part begins at `first_sequence` and `first_head`. Arrays are padded to whole blocks first,
     which costs nothing where the length is a multiple of 64 and the head size a power of two. The
@@ -186,7 +186,7 @@ def _backward(settings: GpuSettings, kept: tuple[Any, ...], g: jax.Array) -> tup
 _fused.defvjp(_forward, _backward)
 
 
-# --------------------------------------------------------------------------------- how they are run
+# --------------------------------------------------------------------------------- calling kernels
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class BlocksOfProgram:
     queries: int
     keys: int
     index: Callable[..., tuple[Any, Any, Any, Any]]
-    """From the program's place in the grid to its blocks of (sequences, queries, keys, heads)."""
+    """Maps a program's index in the grid to its blocks of (sequences, queries, keys, heads)."""
 
     def of_queries(self, settings: GpuSettings) -> pl.BlockSpec:
         return self._spec((self.sequences, self.queries, None, settings.head_size), "bih0")
@@ -241,7 +241,7 @@ def _run(
     out_specs: Sequence[pl.BlockSpec],
     grid: tuple[int, ...],
 ) -> list[jax.Array]:
-    """Call a kernel: compiled for GPUs, interpreted elsewhere, decided when XLA knows where."""
+    """Call a kernel: compiled on GPUs, interpreted elsewhere, as decided at lowering."""
 
     def call(*arrays: jax.Array, interpret: bool) -> list[jax.Array]:
         return list(
@@ -267,5 +267,5 @@ def _run(
 
 
 def _power_of_two(number: int) -> int:
-    """The next one."""
+    """The smallest power of two that is not below `number`."""
     return int(2 ** math.ceil(math.log2(number)))

@@ -1,21 +1,21 @@
-"""The four kernels of attention on GPUs: what a program reads, computes and owns.
+"""The four kernels of attention on GPUs, as functions of one program's blocks.
 
-    kernel                 a program owns                        and loops over
+    kernel                 a program writes                       and loops over
     gpu_attention_forward  a block of queries: output            keys
     gpu_attention_dq       a block of queries: dq                keys
     gpu_attention_dkv      a block of keys: dk and dv            queries
     gpu_attention_dbias    a block of the bias of a head: dbias  sequences
 
-A GPU runs the programs of a grid in any order and many at once, so no two may write one block; that
-is why the backward pass is three kernels, each of which recomputes the scores. (TPU kernels sum in
-a block that stays while the grid passes by; here that would be a race.)
+A GPU runs the programs of a grid in parallel and in any order, so two programs must not write the
+same block. Therefore the backward pass consists of three kernels, each of which recomputes the
+scores. (TPU kernels accumulate in a block over several programs; on a GPU that would be a race.)
 
-Forward keeps each query's largest logit and the reciprocal of the sum of its exponentials. They are
-stored apart: for a sequence of padding, whose logits are all -1e30, a logarithm of both in one
-number would lose the sum.
+The forward kernel stores each query's largest logit and the reciprocal of the sum of its
+exponentials as two numbers. Their combination, the logarithm of the sum, would lose the sum for a
+sequence of padding, whose logits are all -1e30.
 
-Of an array a kernel sees its program's blocks (`gpu.py`). Windows of attention would shorten the
-loops over keys and queries; nothing else depends on their bounds.
+`gpu.py` selects the blocks that a program sees. To support attention windows, shorten the loops
+over keys and queries; nothing else depends on their bounds.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from tupe_jax.kernels.common import DropoutOrigin, dot, logits_of
 from tupe_jax.kernels.dropout import is_kept
 
 ENOUGH_PROGRAMS = 512
-"""Several for each processor of a GPU; with fewer, sequences are divided among programs."""
+"""Several per processor of a GPU; if there are fewer, programs share the sequences."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class GpuSettings:
     head_size: int
     """A power of two."""
     block: int
-    """Queries and keys of a score tile."""
+    """The number of queries, and of keys, of a tile of scores."""
     dkv_block: int
-    """The same for dk and dv, which a program sums in float32 at once."""
+    """The same in the kernel of dk and dv, which holds two float32 sums."""
     scale: float
     rate: float
-    """Of dropout; 0 for none."""
+    """The dropout rate; 0: no dropout."""
 
     @property
     def bias_gradient_parts(self) -> int:
-        """The parts of the batch whose gradients of the bias are summed apart."""
+        """The number of parts of the batch over which the bias gradient is summed separately."""
         programs = self.num_heads * (self.length // self.block) ** 2
         divisors = (n for n in range(1, self.batch + 1) if self.batch % n == 0)
         return next((n for n in divisors if n * programs >= ENOUGH_PROGRAMS), self.batch)
@@ -157,14 +157,14 @@ def gpu_attention_dbias(settings: GpuSettings, origin_ref: Any, *refs: Any) -> N
 
 
 class Queries(NamedTuple):
-    """A block of queries and what the backward pass needs of each."""
+    """A block of queries, with what the backward pass needs of each query."""
 
     q: jax.Array
     g: jax.Array
     largest: jax.Array
     inverse_total: jax.Array
     mean: jax.Array
-    """Of the gradients of a query's weights, by these weights: sum(out g)."""
+    """The mean of the gradients of a query's weights, weighted by these weights: sum(out g)."""
 
 
 class Keys(NamedTuple):
@@ -177,7 +177,7 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True)
 class BackwardInputs:
-    """What the three backward kernels read; they differ in which blocks."""
+    """The inputs of the three backward kernels, which read different blocks of them."""
 
     q: Any
     g: Any
@@ -209,7 +209,7 @@ def _of_tile(
     first_query: Any,
     first_key: Any,
 ) -> tuple[jax.Array, jax.Array]:
-    """Of a block of queries and one of keys: weights after dropout, gradients of the logits."""
+    """Weights after dropout and gradients of the logits, for a block of queries and one of keys."""
     logits = logits_of(settings.scale, queries.q, keys.k, bias, keys.mask[None])
     weights = jnp.exp(logits - queries.largest[:, None]) * queries.inverse_total[:, None]
     used, dweights = weights, dot(queries.g, keys.v, contract=(1, 1))
@@ -222,13 +222,13 @@ def _of_tile(
 
 
 def _origin(origin_ref: Any, sequence: Any, head: Any) -> DropoutOrigin:
-    """Of a program whose sequence and head have these numbers on this device."""
+    """The origin of dropout for a program with this sequence and head on this device."""
     return DropoutOrigin(origin_ref[0], origin_ref[1] + sequence, origin_ref[2] + head)
 
 
 def _kept(
     settings: GpuSettings, origin: DropoutOrigin, first_query: Any, first_key: Any, size: int
 ) -> jax.Array:
-    """Dropout's choice for a tile."""
+    """Which weights of a tile dropout keeps."""
     i, j = first_query + jnp.arange(size)[:, None], first_key + jnp.arange(size)[None]
     return is_kept(origin.seed, origin.sequence, origin.head, i, j, rate=settings.rate)

@@ -198,7 +198,7 @@ def _backward_kernel(
             dbias_ref[...] = jnp.zeros_like(dbias_ref)
 
     def add_gradients(sequence: Any, queries: Any) -> None:
-        """Of a block of queries: their dq, and their part of dk, dv and dbias."""
+        """Add the dq of a block of queries, and their part of dk, dv and dbias."""
         v, dq = v_ref[sequence], jnp.zeros((tiles.queries, tiles.features), jnp.float32)
         for head in range(tiles.heads):
             k = of_head(tiles, head, k_ref[sequence])

@@ -4,7 +4,7 @@ Attention  metrics.py             metrics of a matrix of attention weights
            position_attention.py  position-only attention, from the bias and by probing
            head_kinds.py          heads classified into the TUPE paper's five kinds
            four_terms.py          BERT-A's logits as a sum of four terms
-Word order parsed_sentence.py     words that can be reordered, spelled as text
+Word order parsed_sentence.py     parsed sentences as text whose words can be reordered
            shuffles.py            words shuffled within constituents
            semantic_roles.py      agent and patient exchanged
            nli_pairs.py           NLI pairs with parse trees, built in or from SNLI

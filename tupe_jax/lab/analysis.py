@@ -37,7 +37,7 @@ SEED = 8
 _SEQUENCES = 32
 _SENTENCES = 300
 _LENGTH_WORDS = 16
-"""Probing words for long inputs, whose cost grows with the square of the length."""
+"""The number of probing words for long inputs, whose cost is quadratic in the length."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Analysis:
     probes: NliProbes | str
     """Or the reason why there are none."""
     lengths: Sequence[LengthScore] = ()
-    """If lengths were requested."""
+    """Empty unless lengths were requested."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def builtin_sequences(vocabulary: Tokenizer, length: int) -> NDArray[np.int32]:
 
 
 def builtin_stream(vocabulary: Tokenizer, count: int) -> NDArray[np.int32]:
-    """So many tokens of built-in sentences, each followed by [SEP]."""
+    """The first `count` tokens of built-in sentences, each followed by [SEP]."""
     sentences = (s.text for d in documents(SEED, 0, 2 * count) for s in d.sentences)
     return _stream(vocabulary, sentences, count)
 

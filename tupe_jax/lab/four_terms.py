@@ -66,7 +66,7 @@ class FourTerms:
 
 
 def can_be_expanded(config: ModelConfig) -> bool:
-    """Whether positions are added to the input and interact with words in no other way."""
+    """Whether positions are added to the input and have no other effect."""
     chosen = encodings(config).values()
     added = any(e.input for e in chosen) and config.embedding_norm and not config.query_key_norm
     return added and not any(e.queries_keys or e.scores for e in chosen)
@@ -79,8 +79,8 @@ def four_terms(model: MaskedLM, tokens_BxS: ArrayLike) -> FourTerms:
     config = model.config
     if not can_be_expanded(config):
         raise UserError(
-            f"the four terms need positions that are added to the input and interact with words in "
-            f"no other way, not position.absolute={config.position.absolute!r} with "
+            f"the four terms need positions that are added to the input and have no other "
+            f"effect, not position.absolute={config.position.absolute!r} with "
             f"position.relative={config.position.relative!r}"
         )
     if tokens.ndim != 2 or (tokens == config.pad_id).any():

@@ -1,7 +1,7 @@
 """A model on inputs longer than those it was trained on: masked-LM loss and attention by position.
 
-The same masked tokens are predicted at every length; only the borders of the sequences differ. So
-differences between lengths are due to the context and the encoding, not to the text.
+The same masked tokens are predicted at every length; only the borders of the sequences differ.
+Differences between lengths are therefore due to the context and the encoding, not to the text.
 
 Encodings that are functions of the distance (T5's buckets, ALiBi, RoPE, clipped distances) or of
 the position (sinusoids) define every length. Tables of positions do not. They are extended by one
@@ -19,7 +19,7 @@ import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,6 @@ from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.utils.errors import UserError
 
 Rule = Literal["as_is", "interpolated", "last_row"]
-RULES: tuple[Rule, ...] = get_args(Rule)
 SHOWN_MEASURES = ("locality", "symmetry", "mirror_symmetry")
 
 _TOKENS_AT_ONCE = 8192
@@ -64,7 +63,7 @@ class MaskedStream:
     """A text as one stream of tokens without [CLS]; the targets are masked."""
 
     tokens_N: NDArray[np.int32]
-    """With masks."""
+    """The stream with some tokens replaced by [MASK]."""
     targets_N: NDArray[np.int32]
     is_target_N: NDArray[np.bool_]
     cls_id: int
@@ -83,7 +82,7 @@ class MaskedStream:
         )
 
     def shortened(self, lengths: Sequence[int]) -> "MaskedStream":
-        """The same stream with those targets only that whole sequences of every length contain."""
+        """The same stream, with only the targets that whole sequences of every length contain."""
         last = min(len(self.tokens_N) // (length - 1) * (length - 1) for length in lengths)
         return replace(self, is_target_N=self.is_target_N & (np.arange(len(self.tokens_N)) < last))
 
@@ -93,7 +92,7 @@ class MaskedStream:
 
 
 def masked_stream(tokens_N: ArrayLike, special: SpecialTokens, vocab_size: int) -> MaskedStream:
-    """Mask as BERT does: 15 % of the ordinary tokens, always the same ones of the same text."""
+    """Mask 15 % of the ordinary tokens, as BERT does; the choice depends only on the text."""
     tokens_1xN = jnp.asarray(tokens_N, jnp.int32)[None]
     masked = mask_tokens(
         tokens_1xN,
@@ -143,7 +142,7 @@ def scores_by_length(
 
 
 def check_lengths(lengths: Sequence[int], setting: str) -> None:
-    """Lengths are ascending and long enough for position-only attention."""
+    """Raise unless lengths are ascending and long enough for position-only attention."""
     if list(lengths) != sorted(set(lengths)) or min(lengths, default=4) < 4:
         raise UserError(
             f"{setting}={','.join(map(str, lengths))} must be ascending numbers of tokens, each "
@@ -152,7 +151,7 @@ def check_lengths(lengths: Sequence[int], setting: str) -> None:
 
 
 def rules_for(config: ModelConfig, trained_length: int, length: int) -> list[Rule]:
-    """The rules that can extend an encoding to a length, and differ there."""
+    """The rules that can extend an encoding to a length and give different results."""
     if length <= trained_length or longest_input(config) == math.inf:
         return ["as_is"]
     rules: list[Rule] = ["interpolated", "last_row"]
@@ -215,7 +214,7 @@ def _rows_read(
 def _read_between(
     table: NDArray[Any], rows_S: NDArray[np.float64], axis: int
 ) -> NDArray[np.float32]:
-    """Rows of a table at fractions, linearly interpolated."""
+    """Rows of a table at fractional indices, linearly interpolated."""
     below_S = np.floor(rows_S).astype(int)
     above_S = np.ceil(rows_S).astype(int)
     shape = [-1 if a == axis else 1 for a in range(table.ndim)]
@@ -225,7 +224,7 @@ def _read_between(
 
 
 def masked_loss(model: MaskedLM, stream: MaskedStream, length: int) -> float:
-    """The mean loss over all targets of a text that is read in inputs of one length."""
+    """The mean loss over all targets of a text that is split into inputs of one length."""
     tokens_BxS, targets_BxS, is_target_BxS = stream.sequences(length)
     slots = int(is_target_BxS.sum(1).max())
     # Stable: the targets of a sequence first, in their order.

@@ -70,7 +70,7 @@ def score_pairs(
 
 
 def _scores(model: MaskedLM, rows: Sequence[TokenIds], mask_id: int) -> NDArray[np.float64]:
-    """In nats: the pseudo-log-likelihood of each sentence, or that its tokens are original."""
+    """In nats: pseudo-log-likelihoods, or log-probabilities that all tokens are original."""
     if model.config.masked_word_head:
         return pseudo_log_likelihoods(model, rows, mask_id)
     graph, state = nnx.split(model)

@@ -77,7 +77,7 @@ def probe_deltas(probes: NliProbes, path: Path) -> None:
 
 
 def loss_by_length(scores: Sequence[LengthScore], path: Path) -> None:
-    """Loss by input length, a line for each rule; all lines begin at the trained lengths."""
+    """Loss by input length, one line per rule. All lines begin with the trained lengths."""
     figure = new_figure(6, 3.6)
     axes = figure.add_subplot()
     rules = dict.fromkeys(score.rule for score in scores)

@@ -42,7 +42,7 @@ class AttentionInputs:
     segment_BxS: jax.Array | None = None
     """The segment of each token, if attention depends on segments."""
     window: int = field(default=0, metadata={"static": True})
-    """A token attends to window / 2 tokens on either side; 0: to all."""
+    """Token i attends to token j if |j - i| <= window / 2; 0: to all."""
 
 
 class SelfAttention(nnx.Module):

@@ -21,10 +21,10 @@ PallasKernel = Literal["single_block", "multi_block", "gpu"]
 """A module of `tupe_jax.kernels`."""
 
 _FUSED = ("tpu", "gpu")
-"""Platforms with kernels of ours."""
+"""The platforms for which we have kernels."""
 _TPU_HEAD_SIZES = (32, 64, 128)
 _LARGEST_GPU_HEAD = 128
-"""A tile of larger heads does not fit a GPU's shared memory."""
+"""Tiles of larger heads do not fit the shared memory of a GPU."""
 
 
 def platform_here() -> str:
@@ -45,7 +45,7 @@ class Choice:
     implementation: Implementation
     reason: str
     kernel: PallasKernel | None = None
-    """Of `pallas`."""
+    """The TPU kernel that `pallas` chooses."""
 
     @property
     def takes_factors(self) -> bool:

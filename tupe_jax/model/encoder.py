@@ -36,7 +36,7 @@ REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
 
 
 class Layer(nnx.Module):
-    """Attention and MLP, each with dropout, residual and norm (after it, or before it)."""
+    """Attention and MLP, each with dropout, residual and norm. The norm is after or before it."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         embed, mlp = Axis("embed", config.hidden_size), Axis("mlp", config.mlp_size)
@@ -56,7 +56,7 @@ class Layer(nnx.Module):
         key: jax.Array | None,
         index: jax.Array | int,
     ) -> jax.Array:
-        """The output of layer `index`; the layers of an encoder differ in it and in `shared`."""
+        """The output of this layer, which has the given index in its encoder."""
         attention_key, *residual_keys = split_key(key, 3)
 
         def attend(x: jax.Array) -> jax.Array:
@@ -311,8 +311,8 @@ def scan_layers(
 ) -> tuple[Any, Any]:
     """`jax.lax.scan` of step(x, layer, window) over layers whose windows alternate.
 
-    The scan is over groups of layers in which every window is a constant. The layers of a local
-    kind can then be compiled for their window alone. Layers that fill no group follow one by one.
+    The scan is over groups of layers. Within a group every window is a constant, so each layer is
+    compiled for its window. The layers after the last whole group follow one by one.
     """
     size = period(windows)
     groups, rest = divmod(len(windows), size)

@@ -4,7 +4,7 @@ Matrix products only, a multiply-add being two operations. Softmax, norms, activ
 RoPE's rotations are left out, as is usual: on accelerators other units compute them. Neither
 recomputed activations (`remat`) nor padding to tiles count, so a fraction of the peak computed from
 these numbers is model FLOPs utilization (MFU). The position terms are counted in the functions of
-the chosen encodings, so the encoding of a user is counted as well. In a layer with an attention
+the chosen encodings, so user-defined encodings are counted as well. In a layer with an attention
 window only the pairs of tokens inside the window count.
 """
 
@@ -71,7 +71,7 @@ def attention_flops_per_token(config: ModelConfig, length: int, window: int = 0)
 
 
 def _scores_and_values(config: ModelConfig, length: int, window: int) -> float:
-    """Per token: the products over pairs of tokens, position terms included."""
+    """FLOPs per token of the products over pairs of tokens, including position terms."""
     of_a_pair = 2 * (2 * config.hidden_size) + _position_flops(config, length).per_token / length
     return of_a_pair * pairs_in_window(length, window) / length
 

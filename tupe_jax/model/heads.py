@@ -22,7 +22,7 @@ from tupe_jax.utils.errors import UserError
 
 
 class MaskedLMHead(nnx.Module):
-    """Dense, activation, norm; then an output matrix, of its own or tied, and a bias."""
+    """Dense, activation and norm; then an untied or tied output matrix, and a bias."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         size = Axis("embed", config.output_size)
@@ -175,14 +175,14 @@ class MaskedLM(nnx.Module):
         positions_BxM: jax.Array | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        """Token logits as of a call, and of pairs of texts the logits [B, 2] of `NextSentenceHead`.
+        """Token logits, as `__call__` returns them, and the logits [B, 2] of `NextSentenceHead`.
 
-        `segments_BxS` is 1 for the second text. A mask may hide the [SEP] from which it would be
-        found otherwise.
+        `segments_BxS` is 1 for the second text. It cannot be derived from the tokens, because a
+        mask may hide [SEP].
         """
         self._require_masked_word_head()
         if self.next_sentence_head is None or self.pooler is None:
-            raise UserError("the model does not read pairs: model.next_sentence_head=False")
+            raise UserError("the model has no next-sentence head: model.next_sentence_head=False")
         hidden = self.encode(tokens_BxS, segments_BxS=segments_BxS, key=key)
         hidden = constrain(hidden, "batch", None, None)
         pooled_BxD = self.pooler(self.cls_BxD(hidden, tokens_BxS))
@@ -213,7 +213,7 @@ class MaskedLM(nnx.Module):
     def replaced_BxS(self, tokens_BxS: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
         """The logit that each token is a replacement, float32."""
         if self.replaced_token_head is None:
-            raise UserError("the model detects no replaced tokens: model.replaced_token_head=False")
+            raise UserError("the model has no replaced-token head: model.replaced_token_head=False")
         hidden_BxSxD = constrain(self.encode(tokens_BxS, key=key), "batch", None, None)
         return self.replaced_token_head(hidden_BxSxD)
 

@@ -126,7 +126,7 @@ class RMSNorm(nnx.Module):
 
 
 def make_norm(config: ModelConfig, feature: Axis, *, rngs: nnx.Rngs) -> LayerNorm | RMSNorm:
-    """The norm that the config chooses, over an axis of features."""
+    """The norm chosen by the config, over an axis of features."""
     if config.norm == "rms_norm":
         return RMSNorm(feature, eps=config.layer_norm_eps, rngs=rngs)
     return LayerNorm(feature, eps=config.layer_norm_eps, rngs=rngs, use_bias=config.norm_bias)

@@ -76,8 +76,8 @@ def bias_sizes(encoder: Encoder, length: int) -> dict[str, jax.Array]:
     """How much each head distinguishes positions, [H] for each part of the encoding with a bias.
 
     The root mean square of a bias about the mean of its row, without the row and the column of
-    [CLS]: softmax ignores what all logits of a query share. Over layers with biases of their own
-    it is the root mean square, too.
+    [CLS]: softmax ignores what all logits of a query share. Over layers with their own biases
+    it is also the root mean square.
     """
     sizes = {}
     for part in PARTS:

@@ -228,7 +228,7 @@ def _memory(result: CompileResult) -> Finding:
 def _checkpoints(
     plan: Plan, compiled: CompileResult, storage: StorageSpeed, step_seconds: float
 ) -> Finding:
-    """How long a save and a restore take if one host writes or reads all: the slowest case."""
+    """The time of a save and a restore if one host writes or reads everything: the slowest case."""
     leaves = jax.tree.leaves(plan_state(plan.config, compiled.mesh).abstract)
     size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
     saving, restoring = size / storage.write_bandwidth, size / storage.read_bandwidth

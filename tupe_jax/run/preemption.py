@@ -20,9 +20,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tupe_jax.distributed.mesh import block_on_cpu
 from tupe_jax.distributed.process_group import SINGLE_PROCESS
+from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 
-STOPPED_EXIT_CODE = 75
-"""The run stopped on request; the same command resumes it (sysexits' EX_TEMPFAIL)."""
 # Ctrl-C reaches a whole process group, and a launcher in it forwards SIGTERM: one request.
 SAME_REQUEST_SECONDS = 3.0
 _CHECK_SECONDS = 0.1

@@ -11,7 +11,7 @@ PACKAGES = (
 
 
 def package_versions() -> dict[str, str | None]:
-    """By name; None if a package is not installed, as libtpu outside of TPU machines."""
+    """The version of each package; None if it is not installed, such as libtpu without a TPU."""
     return {"tupe_jax": __version__} | {package: installed_version(package) for package in PACKAGES}
 
 

@@ -79,7 +79,7 @@ class Watchdog:
 
     @property
     def activity(self) -> Activity:
-        """What the main thread does."""
+        """The current activity of the main thread."""
         return self._activity
 
     # ------------------------------------------------------------------ called by the training loop

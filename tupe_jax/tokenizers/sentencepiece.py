@@ -45,7 +45,7 @@ class SentencePieceTokenizer:
     path: Path
     sha256: str
     content: bytes = field(repr=False, compare=False)
-    """Of its file."""
+    """The bytes of its file."""
     _model: Any = field(repr=False, compare=False)
     special: SpecialTokens = SPECIAL
     pair_separators: int = PAIR_SEPARATORS

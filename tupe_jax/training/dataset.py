@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 HostFeatures = Mapping[str, NDArray[Any]]
 """Examples in host memory: `[N, ...]` of each feature."""
 
-DATA_FOLDER, VOCABULARY_FILE, ROWS_FOLDER = "data", "vocabulary.model", "rows"
+DATA_FOLDER, VOCABULARY_FILE, PREPARED_FOLDER = "data", "vocabulary.model", "rows"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Dataset:
     """None if only a pass over the data would show it."""
 
 
-SAMPLE_ROWS = 4096
+SAMPLE_SEQUENCES = 4096
 
 
 def make_dataset(
@@ -68,8 +68,8 @@ def make_dataset(
     _require_fitting_vocabulary(config, SentencePieceTokenizer.load(path))
     if config.data.reader == "prepared":
         if not config.data.prepared:
-            _prepare(config, path, _rows_folder(config, workdir))
-        read_index(_rows_folder(config, workdir))
+            _prepare(config, path, _prepared_folder(config, workdir))
+        read_index(_prepared_folder(config, workdir))
     return path
 
 
@@ -119,16 +119,16 @@ def _prepared(
 ) -> Dataset:
     from tupe_jax.data.pretraining.readers import PreparedReader, TokenShards
 
-    folder = _rows_folder(config, workdir)
+    folder = _prepared_folder(config, workdir)
     index = read_index(folder, sizes=False)  # one process has compared sizes in `make_dataset`
     _check_index(config, folder, index)
 
-    def some_rows(split: str, count: int) -> HostFeatures:
-        rows = TokenShards(folder, index.splits[split].shards, index.record)
-        return rows.read(rows.spread(count).tolist())
+    def some_sequences(split: str, count: int) -> HostFeatures:
+        shards = TokenShards(folder, index.splits[split].shards, index.record)
+        return shards.read(shards.spread(count).tolist())
 
-    validation = some_rows("validation", config.eval.rows)
-    _require_rows(len(validation["tokens"]), config)
+    validation = some_sequences("validation", config.eval.rows)
+    _require_sequences(len(validation["tokens"]), config)
     return Dataset(
         tokenizer=tokenizer,
         train=PreparedReader(
@@ -141,13 +141,13 @@ def _prepared(
             host_shard=shard,
         ),
         validation=validation,
-        sample_NxS=some_rows("train", SAMPLE_ROWS)["tokens"],
+        sample_NxS=some_sequences("train", SAMPLE_SEQUENCES)["tokens"],
         sequences_per_epoch=index.splits["train"].rows,
     )
 
 
-def _rows_folder(config: Config, workdir: Path) -> Path:
-    return storage_path(config.data.prepared or workdir / DATA_FOLDER / ROWS_FOLDER)
+def _prepared_folder(config: Config, workdir: Path) -> Path:
+    return storage_path(config.data.prepared or workdir / DATA_FOLDER / PREPARED_FOLDER)
 
 
 def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
@@ -193,18 +193,20 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
         for some in (components, *([component] for component in components))
     )
 
-    def some_rows(task: Any, split: str) -> Iterator[HostFeatures]:
+    def some_sequences(task: Any, split: str) -> Iterator[HostFeatures]:
         # Shuffled, but not by the run's seed: runs of different seeds are compared.
         return elements(epochs_of_task(task, split, config.data.length)(0))
 
     # One pass of each source: a mixture repeats its sources without end.
     validation = take_by_size(
-        [some_rows(source, "validation") for source in sources],
+        [some_sequences(source, "validation") for source in sources],
         [component.source.text_bytes for component in components],
         config.eval.rows,
     )
-    _require_rows(len(validation), config)
-    sample = [row["tokens"] for row in islice(some_rows(task, "train"), SAMPLE_ROWS)]
+    _require_sequences(len(validation), config)
+    sample = [
+        sequence["tokens"] for sequence in islice(some_sequences(task, "train"), SAMPLE_SEQUENCES)
+    ]
 
     return Dataset(
         tokenizer=tokenizer,
@@ -223,7 +225,7 @@ def _live(config: Config, tokenizer: SentencePieceTokenizer, shard: HostShard) -
     )
 
 
-def _require_rows(count: int, config: Config) -> None:
+def _require_sequences(count: int, config: Config) -> None:
     if not count:
         too_few = (
             "fewer than two documents were" if config.data.packing == "pairs" else "no document was"

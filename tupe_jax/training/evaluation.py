@@ -41,7 +41,7 @@ class Validation:
         self._objective = objective
 
         def prepare(batch: Features, number: jax.Array) -> Any:
-            # Not the run's seed: runs of different seeds are compared, too.
+            # Not the run's seed, because runs with different seeds are compared.
             return objective.prepare(batch, random_key(0, "validation", number))
 
         def sums_of(params: Params, batch: Features, number: jax.Array) -> Sums:
@@ -56,7 +56,7 @@ class Validation:
         self.is_compiled = False
 
     def compile(self, params: Params) -> None:
-        """Compile for weights such as these. Otherwise the first call compiles."""
+        """Compile for weights of these shapes. Without this, the first call compiles."""
         batch = global_batch(batch_sharding(self._mesh), self._batches[0], self._objective)
         with jax.set_mesh(self._mesh):
             self._sums_of = self._lower(params, batch, jnp.int32(0)).compile()

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run ended with: finished, or stopped on request."""
+    """The result of a run that finished or was stopped on request."""
 
     step: int
     finished: bool

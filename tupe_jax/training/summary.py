@@ -124,13 +124,13 @@ def _filled(run: RunResult) -> Iterator[str]:
 
 
 def _examples(
-    tokenizer: SentencePieceTokenizer, rows_NxS: NDArray[np.int32]
+    tokenizer: SentencePieceTokenizer, tokens_NxS: NDArray[np.int32]
 ) -> Iterator[tuple[str, str]]:
     """Whole sentences, each with a word in the middle hidden, and that word."""
     starts = np.array(tokenizer.word_starts())
     found = 0
-    for row in rows_NxS:
-        for sentence in _sentences(row):
+    for tokens_S in tokens_NxS:
+        for sentence in _sentences(tokens_S):
             # A token that starts a word, and whose successor starts another, is a whole word.
             whole = np.flatnonzero(starts[sentence[:-1]] & starts[sentence[1:]])
             if len(sentence) < 7 or not len(whole):
@@ -146,8 +146,8 @@ def _examples(
             return
 
 
-def _sentences(row: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+def _sentences(tokens_S: NDArray[np.int32]) -> list[NDArray[np.int32]]:
     """The sentences that are complete in a sequence, from their first word to their [SEP]."""
-    ends = np.flatnonzero(row == SEP_ID)
-    between = [row[a + 1 : b] for a, b in itertools.pairwise(ends)]
+    ends = np.flatnonzero(tokens_S == SEP_ID)
+    between = [tokens_S[a + 1 : b] for a, b in itertools.pairwise(ends)]
     return [s for s in between if len(s) and not np.isin(s, (PAD_ID, CLS_ID)).any()]

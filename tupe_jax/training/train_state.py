@@ -53,7 +53,7 @@ class StatePlan:
     """The shape and sharding of the state, and how to make it: no array is ever built unsharded."""
 
     graph: nnx.GraphDef[Any]
-    """Of the module that the objective trains."""
+    """The graph of the module that the objective trains."""
     abstract: TrainState
     shardings: TrainState
     create: Callable[[], TrainState]

@@ -1,9 +1,11 @@
-"""The exceptions that a user can fix, and their exit codes."""
+"""The exceptions that a user can fix, and the exit codes of all commands."""
 
 import errno
 from typing import ClassVar
 
 USER_ERROR_EXIT_CODE = 2
+STOPPED_EXIT_CODE = 75
+"""The run stopped on request; the same command resumes it (sysexits' EX_TEMPFAIL)."""
 RETRY_EXIT_CODE = 76
 """A process was lost, hung or did not connect, the storage failed, or another run uses the work
 directory: the same command, in all processes, resumes from the newest checkpoint (sysexits'

@@ -110,7 +110,7 @@ def file_sizes(folder: Path) -> dict[str, int]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """The names of the files in a folder, by one listing without a request per file."""
+    """The names of the files in a folder, from one listing without a request per file."""
     return list(file_sizes(folder)) if is_object(folder) else os.listdir(folder)
 
 

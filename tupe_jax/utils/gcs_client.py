@@ -1,4 +1,4 @@
-"""The client of Google Cloud Storage: gcsfs, but an outage does not look like a missing object."""
+"""A gcsfs client that does not report an outage as a missing object."""
 
 from gcsfs import GCSFileSystem  # type: ignore[import-untyped]
 

@@ -3,7 +3,7 @@
 Writes have a generation precondition, so of several processes that write the object at the same
 time one succeeds. A lock that is not renewed for `STALE_SECONDS`, by the clock of the storage, is
 taken over. The lock of a dead process on this machine is taken over at once. A holder that cannot
-renew its lock ends before that: no two processes work under one lock.
+renew its lock ends before it becomes stale, so no two processes hold it.
 """
 
 import json
@@ -70,9 +70,9 @@ class Held:
 def object_lock(path: Path, refusal: UserError | None) -> Iterator[None]:
     """Hold the lock. If another process holds it, raise the refusal, or wait if there is none.
 
-    Whether the holder runs on another machine shows within `STALE_SECONDS`. If the lock is lost, or
-    is not renewed for almost as long, this process ends with the code for "retry": another one may
-    work in its place.
+    Whether a holder on another machine still runs is known within `STALE_SECONDS`. If the lock is
+    lost, or is not renewed for almost as long, this process ends with `RETRY_EXIT_CODE`, because
+    another process may take its place.
     """
     owner = Owner(socket.gethostname(), _machine(), os.getpid(), secrets.token_hex(8))
     with storage_errors():
@@ -86,7 +86,7 @@ def object_lock(path: Path, refusal: UserError | None) -> Iterator[None]:
 
 
 def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> tuple[str, float]:
-    """The generation of the lock, and a time at which it was not yet written."""
+    """The generation of the lock, and a time just before it was written."""
     expected = _NO_OBJECT
     seen: Held | None = None
     while True:
@@ -158,7 +158,7 @@ class _Renewal(threading.Thread):
     def _end(self, why: str) -> NoReturn:
         logger.error("%s: the lock %s; this run ends, without saving", self._path, why)
         logging.shutdown()
-        # Not by an exception: nothing may be written on the way out.
+        # Not an exception: its handlers could still write files.
         os._exit(RETRY_EXIT_CODE)
 
     def _renew(self) -> None:
@@ -168,7 +168,7 @@ class _Renewal(threading.Thread):
             held = _read(self._path)
             if held is None or held.owner != self._owner:
                 self._end("was deleted" if held is None else f"was taken over by {held.owner}")
-            # Our write succeeded, and its answer was lost: it is as old as the storage reports.
+            # Our write succeeded, but its answer was lost: the storage reports the age.
             generation, began = held.generation, began - held.age_seconds
         self._generation, self._written = generation, began
 

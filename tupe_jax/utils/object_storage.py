@@ -75,10 +75,10 @@ def download(path: Path, file: str | os.PathLike[str]) -> None:
 
 
 def with_time_limit(path: Path, request: Callable[[], T]) -> T:
-    """The result of a request with a client that has no time limit of its own, such as ArrayRecord.
+    """Run a request of a client without a time limit of its own, such as ArrayRecord.
 
-    gcsfs ignores the variables for proxies, other clients do not: a bucket may answer one and not
-    the others.
+    gcsfs ignores the proxy variables, but other clients do not: a bucket may answer one client
+    and not another.
     """
     if not is_object(path):
         return request()

@@ -51,7 +51,7 @@ def storage_path(text: str | os.PathLike[str]) -> Path:
 
 @functools.cache
 def use_strict_client() -> None:
-    """Let all users of fsspec, such as epath, use the client of `gcs_client.py`."""
+    """Make fsspec, and so epath, use the client of `gcs_client.py`."""
     import fsspec
 
     for name in ("gcs", "gs"):
@@ -87,7 +87,7 @@ def absolute(path: Path) -> Path:
 
 
 def glob_in(folder: Path, pattern: str) -> Iterator[Path]:
-    """What matches a pattern in a folder. epath's own method reads `[` in a folder's name, too."""
+    """The paths that match a pattern in a folder; `[` in the name of the folder is literal."""
     if is_object(folder):
         yield from folder.glob(pattern)
     else:

@@ -10,9 +10,9 @@ from tupe_jax.data.pretraining.cleaning import (
     parse_cleaning,
 )
 from tupe_jax.data.pretraining.deduplication import (
+    MEMORY_SLOTS,
     drop_repeated_documents,
     drop_repeated_lines,
-    empty_memory,
 )
 from tupe_jax.utils.errors import UserError
 
@@ -53,7 +53,9 @@ def test_short_lines_join_their_neighbours(lines: list[str], merged: list[str]) 
 
 
 def test_repeated_documents_are_dropped_also_across_calls() -> None:
-    memory, first = drop_repeated_documents(empty_memory(), ["A b.", "c", "a, B"])
+    memory, first = drop_repeated_documents(
+        np.zeros(MEMORY_SLOTS, np.uint64), ["A b.", "c", "a, B"]
+    )
     assert first == ["A b.", "c"]
     _, second = drop_repeated_documents(memory, ["C!", "d"])
     assert second == ["d"]
@@ -61,12 +63,12 @@ def test_repeated_documents_are_dropped_also_across_calls() -> None:
 
 def test_repeated_long_lines_are_dropped_and_short_ones_stay() -> None:
     documents = [f"{LONG}\nYes.", f"Yes.\n{LONG}\n{LONG} nine", LONG]
-    _, kept = drop_repeated_lines(empty_memory(), documents)
+    _, kept = drop_repeated_lines(np.zeros(MEMORY_SLOTS, np.uint64), documents)
     assert kept == [f"{LONG}\nYes.", f"Yes.\n{LONG} nine"]
 
 
 def test_dropping_repeats_leaves_the_given_memory_alone() -> None:
-    memory = empty_memory()
+    memory = np.zeros(MEMORY_SLOTS, np.uint64)
     for drop in (drop_repeated_documents, drop_repeated_lines):
         after, _ = drop(memory, [LONG])
         assert not memory.any()

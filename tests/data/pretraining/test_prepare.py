@@ -237,7 +237,7 @@ def test_a_corpus_without_text_gives_no_index(
 ) -> None:
     (tmp_path / "blank.txt").write_text("\n \n\n")
     settings = PrepareConfig(f"text:{tmp_path}/blank.txt", tokenizer.path, length=32)
-    with pytest.raises(UserError, match="no text to train on"):
+    with pytest.raises(UserError, match="no text"):
         prepare(settings, tmp_path / "rows", worker_count=1)
     assert not (tmp_path / "rows" / token_shards.INDEX_FILE).exists()
 
@@ -366,8 +366,8 @@ def test_a_folder_has_one_writer(settings: PrepareConfig, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ("file", "a file, not a folder"),
-        ("file/rows", r"cannot create this folder \(Not a directory"),
+        ("file", "file: "),
+        ("file/rows", "rows: .*Not a directory"),
     ],
 )
 def test_a_file_instead_of_a_folder_is_refused(

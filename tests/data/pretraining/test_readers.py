@@ -248,8 +248,8 @@ def test_a_copied_folder_continues_the_run(folder: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 6}, "seed 5, but this run has 6"),
-        ({"batch_size": 4}, "batch_size 8, but this run has 4"),
+        ({"seed": 6}, "seed 5.* 6"),
+        ({"batch_size": 4}, "batch_size 8.* 4"),
     ],
 )
 def test_the_state_of_other_settings_is_refused(
@@ -263,11 +263,11 @@ def test_the_state_of_other_settings_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": 24}, "rows 23, but this run has 24"),
-        ({"length": 3}, "length 4, but this run has 3"),
+        ({"rows": 24}, "rows 23.* 24"),
+        ({"length": 3}, "length 4.* 3"),
         ({"shards": 2}, "shards_sha256"),
-        ({"sha256": "cd" * 32}, "vocabulary_sha256 'abab.*, but this run has 'cdcd"),
-        ({"packing": "sentences"}, "packing None, but this run has 'sentences'"),
+        ({"sha256": "cd" * 32}, "vocabulary_sha256 'abab.*'cdcd"),
+        ({"packing": "sentences"}, "packing None.*'sentences'"),
     ],
 )
 def test_the_state_of_another_folder_is_refused(

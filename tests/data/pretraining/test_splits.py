@@ -2,12 +2,13 @@
 
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.small_corpus import documents
-from tupe_jax.data.pretraining.deduplication import drop_repeated_documents, empty_memory
+from tupe_jax.data.pretraining.deduplication import MEMORY_SLOTS, drop_repeated_documents
 from tupe_jax.data.pretraining.splits import fingerprint, is_held_out, is_in_share
 
 
@@ -41,7 +42,7 @@ def test_a_decomposed_or_full_width_copy_is_on_the_same_side_and_a_repeat() -> N
         assert len({*copies}) == 3
         assert len({is_held_out(copy) for copy in copies}) == 1
         if number == 0:
-            assert drop_repeated_documents(empty_memory(), copies)[1] == [text]
+            assert drop_repeated_documents(np.zeros(MEMORY_SLOTS, np.uint64), copies)[1] == [text]
 
 
 def test_texts_in_other_scripts_differ() -> None:

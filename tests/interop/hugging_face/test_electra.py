@@ -266,8 +266,8 @@ def test_masks_are_filled_by_the_generator_only(trained_here, caplog):
 def test_folders_that_are_no_pair_are_refused(trained_here, tmp_path):
     folder, model = trained_here
     for first, second, words in (
-        (folder / "hf/generator", folder / "hf/generator", "no discriminator"),
-        (folder / "hf", folder / "hf", "no masked LM head"),
+        (folder / "hf/generator", folder / "hf/generator", "model .*replaced tokens"),
+        (folder / "hf", folder / "hf", "generator .*masked LM"),
     ):
         with pytest.raises(UserError, match=words):
             load_hugging_face(first, second)

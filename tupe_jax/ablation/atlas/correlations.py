@@ -18,7 +18,7 @@ _OWN_OF_VARIANTS = ("position", "seed", "peak_learning_rate")
 
 
 def rounded(value: float | None) -> float | None:
-    """To five significant digits: as much as a plot shows, and the same on every machine."""
+    """Round to five significant digits: enough for a plot, and the same on every machine."""
     return None if value is None or not np.isfinite(value) else float(f"{value:.5g}")
 
 
@@ -36,7 +36,7 @@ def family_of(position: PositionConfig) -> str:
 
 
 def comparable_with(name: str, studies: Mapping[str, StudyResults]) -> dict[str, StudyResults]:
-    """The study and all others that were trained, fine-tuned and measured alike; else nothing."""
+    """The study and all others with the same training, tasks and measurements; empty if none."""
     own = studies[name]
     alike = {
         other: results
@@ -47,7 +47,7 @@ def comparable_with(name: str, studies: Mapping[str, StudyResults]) -> dict[str,
 
 
 def _shared(config: AblationConfig) -> Json:
-    """All settings that variants share, but for what may differ between studies."""
+    """The settings of all variants, without those that may differ between studies."""
     values = asdict(config)
     pretrain, measure = values["pretrain"], values["measure"]
     for section in (pretrain, pretrain["model"], pretrain["optimizer"]):
@@ -66,7 +66,7 @@ def _data(results: StudyResults) -> set[str]:
 def correlations(
     studies: Mapping[str, StudyResults], columns: Sequence[RunColumn]
 ) -> Iterator[Json]:
-    """Each measure of position-only attention with the loss and every score.
+    """Correlate each measure of position-only attention with the loss and with every score.
 
     A variant that several studies share counts once, with the runs of all of them.
     """

@@ -26,7 +26,7 @@ _TILE = 32
 
 
 def atlas_page(studies: Mapping[str, tuple[ArchivedRecords, StudyResults]]) -> str:
-    """The page; studies by name, with what their records give."""
+    """The page about these studies, given by name with their results."""
     everything = {name: results for name, (_, results) in studies.items()}
     data = [study_data(name, records.command, everything) for name, (records, _) in studies.items()]
     folder = resources.files(__package__)
@@ -49,7 +49,7 @@ def _summary(data: Sequence[Json]) -> str:
 
 
 def study_data(name: str, command: str, studies: Mapping[str, StudyResults]) -> Json:
-    """All that the page shows of a study, given all of them."""
+    """All that the page shows about a study. Correlations also use the other studies."""
     results = studies[name]
     config = results.config
     columns = columns_of(results)
@@ -147,7 +147,7 @@ def _steps(result: SpeedUp | None) -> Json | None:
 
 
 def _curve(records: Sequence[RunRecord]) -> Json | None:
-    """The mean over seeds of the validation loss, the lowest and the highest."""
+    """The mean, the lowest and the highest validation loss over seeds, at each evaluation."""
     curves = [np.asarray(record.validation) for record in records if record.validation]
     if not curves:
         return None
@@ -161,7 +161,7 @@ def _curve(records: Sequence[RunRecord]) -> Json | None:
 
 
 def _bias(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[Json]]]:
-    """By part of the encoding: the smallest, the mean and the largest head, over all seeds."""
+    """For each part of the encoding: the smallest, mean and largest bias of all heads and seeds."""
     parts = dict.fromkeys(part for record in records for part in record.bias_sizes)
     for part in parts:
         by_step: dict[int, list[float]] = {}
@@ -184,7 +184,7 @@ def _bias(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[Json]]]:
 
 
 def _heads(records: Sequence[RunRecord]) -> Json | None:
-    """Attention among identical words of the first seed, a byte for each weight."""
+    """The first seed's attention among identical words, one byte per weight."""
     shown = next((r for r in records if r.matrices_LxHxNxN is not None), None)
     if shown is None or shown.matrices_LxHxNxN is None:
         return None
@@ -206,7 +206,7 @@ def _heads(records: Sequence[RunRecord]) -> Json | None:
 
 
 def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
-    """The loss of every length and rule over seeds."""
+    """The loss for every length and rule, over seeds."""
     keys = dict.fromkeys((s.length, s.rule) for record in records for s in record.lengths)
     for length, rule in keys:
         scores = [

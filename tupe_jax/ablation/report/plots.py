@@ -100,7 +100,7 @@ class FinishedRuns:
         return cls(results.config, there, variant_styles(names))
 
     def of_objective(self, objective: str) -> "FinishedRuns":
-        """The runs with this objective: losses of different ones are never in one plot."""
+        """The runs with this objective; losses of different objectives are in different plots."""
         chosen = {
             name: [record for record in records if record.objective == objective]
             for name, records in self.runs.items()

@@ -23,10 +23,6 @@ MEMORY_SLOTS = 1 << 20
 Memory = NDArray[np.uint64]
 
 
-def empty_memory() -> Memory:
-    return np.zeros(MEMORY_SLOTS, np.uint64)
-
-
 def drop_repeated_documents(memory: Memory, documents: list[str]) -> tuple[Memory, list[str]]:
     """Return the new memory, and the documents that are not repeats."""
     memory = memory.copy()

@@ -284,7 +284,7 @@ def make_shard(
         return sequences, sum(int(each[DOCUMENTS].sum()) for each in found)
 
     def held_out_documents() -> tuple[Ids, int]:
-        """Pairs are made of the documents of all shards: one shard may hold out only one."""
+        """Pairs are made from the documents of all shards: a shard may hold out only one."""
         unpacked = documents_task.replace(preprocessors=documents_task.preprocessors[:-1])
         found = dataset(unpacked, VALIDATION)
         parts = [] if found is None else elements(join_documents(found, DOCUMENTS_AT_ONCE))
@@ -345,7 +345,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
 
 
 def validation_features(held_out: Sequence[Ids], config: PrepareConfig) -> Features:
-    """Return the examples of what all shards hold out, as if it came from one shard."""
+    """Return the examples of the held-out documents of all shards, as if of one shard."""
     if config.packing != "pairs":
         return {TOKENS: repack(np.concatenate(held_out), config.packing)}
     documents = split_documents(np.concatenate(held_out))

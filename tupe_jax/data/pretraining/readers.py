@@ -9,8 +9,8 @@ nor the state depend on the number of processes, so any process may save the sta
 Grain shuffles sequence *numbers* by a keyed permutation, so the number at any position of any epoch
 is computed, not looked up. Resuming at step 1,000,000 costs as much as at step 10.
 
-A read from a mounted bucket takes 30 ms, and the sequences of a batch are in as many shards. So
-`TokenShards` reads them in many threads, and Grain computes several batches ahead.
+A read from a mounted bucket takes about 30 ms, and the sequences of a batch are in many shards.
+`TokenShards` therefore reads them in many threads, and Grain reads several batches ahead.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from tupe_jax.utils.paths import Path, is_object
 BATCHES_AT_A_TIME = 4
 READS_AT_A_TIME = 32  # of one batch
 # Batches are read ahead until they fill this memory, but no more than MOST_BATCHES_AHEAD: at 37 ms
-# per step, 32 batches outlast a stall of the storage of a second.
+# per step, 32 batches cover a stall of the storage for one second.
 PREFETCH_BYTES = 64 << 20
 MOST_BATCHES_AHEAD = 32
 
@@ -219,7 +219,7 @@ class TokenShards:
             for index in range(begin, end):
                 records[index] = self._read_one(shard_N[index], int(numbers_N[index]))
 
-        # A call of a thread costs more than a read from memory: large batches are read in parts.
+        # Calling a thread takes longer than a read from memory: large batches are read in parts.
         parts = max(min(len(numbers_N), READS_AT_A_TIME), 1)
         bounds = [len(numbers_N) * part // parts for part in range(parts + 1)]
         for _ in self._threads.map(read_some, bounds[:-1], bounds[1:]):
@@ -277,8 +277,8 @@ class TokenShards:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files, which is often 1,024, for so many shards."""
-    spare = 1_000  # of the rest of the process
+    """Raise this process's limit of open files, often 1,024, so that all shards can be open."""
+    spare = 1_000  # for the rest of the process
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count + spare:
         wanted = count + spare if hard == resource.RLIM_INFINITY else min(count + spare, hard)

@@ -2,7 +2,7 @@
 
 An example is `[CLS] A [SEP] B [SEP]`, where A and B are passages of one or more lines. In half of
 the examples B follows A in its document; in the others B begins at a random line of another
-document. Together they have as many lines as fit, and in one document in ten a random smaller size.
+document. Together they have as many lines as fit; in one document in ten they are shorter.
 A pair that is too long loses tokens of the longer passage, at random from its front or its end.
 Lines that a random B displaces are used by the next example. A passage of one line that ends its
 document has no successor, so its B is random.
@@ -75,7 +75,7 @@ def document_pairs(
 
 
 def _end_of_passage(document: Document, start: int, size: int) -> int:
-    """Return where the lines from `start` have at least `size` tokens, one line at least."""
+    """Return the end of the shortest passage from `start` with at least `size` tokens."""
     end, tokens = start + 1, len(document[start])
     while end < len(document) and tokens < size:
         tokens += len(document[end])

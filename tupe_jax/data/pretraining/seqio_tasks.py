@@ -166,7 +166,7 @@ class SequenceConverter(seqio.FeatureConverter):
 
 
 class PairConverter(SequenceConverter):
-    """The same for sentence pairs, which have segments and a label as well."""
+    """The same for sentence pairs, which also have segments and a label."""
 
     TASK_FEATURES: ClassVar = {
         **SequenceConverter.TASK_FEATURES,

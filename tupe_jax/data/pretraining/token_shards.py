@@ -8,7 +8,7 @@
 A record is `length` token ids, little-endian: uint16 if the vocabulary size allows it, else uint32.
 uint16 halves the disk space and the bandwidth. In a folder of sentence pairs the ids are followed
 by `length` segment ids and the label `is_random_next`, uint8 each. Such a folder has format 2,
-others format 1, as those of versions without pairs.
+all others have format 1, as before.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ TOKENS, SEGMENTS, IS_RANDOM_NEXT = "tokens", "segments", "is_random_next"
 document, and 0 if it follows the first."""
 
 TOKENS_ONLY, PAIRS = 1, 2
-"""The formats of a folder."""
+"""The values of `format` in index.json."""
 INDEX_FILE = "index.json"
 TOKENIZER_FILE = "tokenizer.model"
 # One record per group: a shuffled read then decompresses one sequence, not a whole group.
@@ -169,8 +169,8 @@ def write_index(folder: Path, index: PreparedIndex) -> None:
 def read_index(folder: Path, *, sizes: bool = True) -> PreparedIndex:
     """Return the index of a finished folder after checking that all its shards are complete.
 
-    Without `sizes`, one listing of the folder shows whether all are there. On a mounted bucket each
-    size is a request, so one process of a run compares them for all.
+    Without `sizes`, only one listing of the folder checks that no shard is missing. On a mounted
+    bucket each size is a request, so only one process of a run compares them.
     """
     index = parse_index(folder)
     found = file_sizes(folder) if sizes else dict.fromkeys(file_names(folder), 0)

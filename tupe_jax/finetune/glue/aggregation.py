@@ -41,7 +41,7 @@ class TaskSummary:
 
     metric: str
     splits: Mapping[str, Sequence[RateScore]]
-    """By split, every learning rate with a finished trial."""
+    """For each split, the scores of every learning rate with a finished trial."""
     finished: int
     planned: int
 

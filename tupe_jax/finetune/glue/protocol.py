@@ -62,7 +62,7 @@ class GlueRecord:
 
 
 def plan(config: GlueConfig, shard: WorkShard = ALL_WORK) -> dict[str, list[Trial]]:
-    """The trials of a shard by task: an equal part of every task, so that MNLI is divided, too."""
+    """The trials of a shard by task: an equal part of every task, so that MNLI is also divided."""
     trials = trials_of(config.learning_rates, config.seeds)
     cells = [(task, trial) for task in config.tasks for trial in trials]
     mine: dict[str, list[Trial]] = {}

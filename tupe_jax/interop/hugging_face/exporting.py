@@ -1,6 +1,6 @@
 """Export BERT-A, also as ELECTRA, and RoPE in ModernBERT's block.
 
-`transformers` has no other of our encodings.
+`transformers` has none of our other encodings.
 """
 
 import json
@@ -112,7 +112,7 @@ def to_state_dict(
     mappings = list(names.mappings(table, config))
     state = state_from_params(arrays_of(model), mappings)
     if not as_modernbert:
-        # Theirs always adds a segment embedding; zeros change nothing.
+        # `transformers` always adds a segment embedding; zeros have no effect.
         state.setdefault(names.SEGMENTS, np.zeros((1, config.word_size), np.float32))
     of_heads = {mapping.name for mapping in mappings if mapping.path[0].endswith("_head")}
     prefixed = {
@@ -259,7 +259,7 @@ def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
             required["model.embedding_size"] = 0
         else:
             required["model.pooler"] = False
-            if config.masked_word_head:  # theirs has the exact GELU in this head
+            if config.masked_word_head:  # `transformers` uses the exact GELU in this head
                 required["model.activation"] = "gelu"
     values = {
         **{f"model.{name}": value for name, value in vars(config).items()},

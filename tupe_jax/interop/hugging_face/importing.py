@@ -64,9 +64,14 @@ def check_pair(
 ) -> None:
     """Raise unless these are a discriminator and its generator, with the same embeddings."""
     if not config.replaced_token_head:
-        raise UserError("the model is no discriminator: it has no head for replaced tokens")
+        raise UserError(
+            "the model has no head for replaced tokens; give ELECTRA's discriminator as the model, "
+            "and its generator with --generator"
+        )
     if not generator.masked_word_head:
-        raise UserError("the generator has no masked LM head")
+        raise UserError(
+            "the generator has no masked LM head; give ELECTRA's generator with --generator"
+        )
     own = own_paths(generator, config)
     for path in sorted(generator_params.keys() - own):
         if not np.array_equal(generator_params[path], params[path]):
@@ -144,7 +149,7 @@ def _is_zero_segment(segments_NxD: Array | None) -> bool:
 def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) -> dict[str, Array]:
     """The arrays by current names, without the prefix of a model with a head and without copies.
 
-    Of a model that is not tied the output matrix is no copy.
+    In a tied model the output matrix is such a copy; in an untied model it is kept.
     """
     renamed = {}
     for name, array in state.items():

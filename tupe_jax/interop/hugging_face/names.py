@@ -28,7 +28,7 @@ _OTHERS_HEADS = (
 class Names:
     """The array names of a model type. An empty name means that it has no such array.
 
-    Equal names are of one array that joins several of ours, such as queries, keys and values.
+    If several names are equal, one array joins several of ours, such as queries, keys and values.
     """
 
     layer: str
@@ -56,11 +56,11 @@ class Names:
     embedding_norm: str = "embeddings.LayerNorm"
     embedding_projection: str = ""
     mlp_gate: str = ""
-    """Of a gated MLP."""
+    """The second input projection of a gated MLP."""
     query_norm: str = ""
     key_norm: str = ""
     final_norm: str = ""
-    """Of a model whose norms come first."""
+    """The norm at the end of a model whose norms come before the sub-layers."""
     output_embedding: str = ""
     """The output matrix, if it is not the token embedding."""
     relative_table: str = ""

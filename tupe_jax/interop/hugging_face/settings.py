@@ -26,7 +26,7 @@ class JsonSettings:
     source: str
     """The file, for error messages."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """The names of settings that a model type does not call as BERT does."""
+    """The names of settings that a model type calls differently from BERT."""
 
     def get(self, name: str, default: Any = None) -> Any:
         name = self.aliases.get(name, name)
@@ -86,7 +86,7 @@ class CheckpointContents:
     no_segments: bool = False
     """There is no segment embedding at the input, whatever the config says."""
     output_embedding_size: int = 0
-    """Features of an output matrix that is not the token embedding; 0: there is none."""
+    """The size of an untied output matrix; 0: it is the token embedding."""
 
 
 def model_config(
@@ -289,7 +289,7 @@ def modernbert(settings: JsonSettings, contents: CheckpointContents) -> ModelCon
 
 
 def _windows(settings: JsonSettings) -> tuple[int, int]:
-    """The window, and how many layers there are to each that attends to all tokens."""
+    """The window, and the n for which every n-th layer attends to all tokens."""
     layers = settings.size("num_hidden_layers")
     every = settings.size("global_attn_every_n_layers", 3)
     kinds = settings.values.get("layer_types")
@@ -301,18 +301,18 @@ def _windows(settings: JsonSettings) -> tuple[int, int]:
         every = next((n for n in range(1, layers + 1) if kinds == pattern(n)), 0)
         if not every:
             raise UserError(
-                f"{settings.source}: layer_types={kinds!r} is not supported, only one "
-                "full_attention layer to a fixed number of layers, beginning with the first"
+                f"{settings.source}: layer_types={kinds!r} is not supported; every n-th "
+                "layer, beginning with the first, should be full_attention"
             )
     window = settings.size("local_attention", 128)
     if window < 2:
         raise UserError(f"{settings.source}: local_attention={window} should be at least 2")
-    # They ignore an odd token, too.
+    # `transformers` also rounds an odd window down.
     return (0, 3) if every == 1 else (window // 2 * 2, every)
 
 
 def _rope_base(settings: JsonSettings, kind: str, old_name: str, default: float) -> float:
-    """The base of RoPE for a kind of layer, from the settings of today or of earlier files."""
+    """The base of RoPE for a kind of layer, from current or older names of settings."""
     settings.require("rope_scaling", None)
     parameters = settings.values.get("rope_parameters")
     if not isinstance(parameters, dict) or not isinstance(parameters.get(kind), dict):

@@ -75,7 +75,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 @relative_encoding("attenuated")
 def attenuated(config: ModelConfig) -> Encoding:
-    """Chen et al., 2023: delta_ij = exp(-w (j-i)^2) / sum_j exp(-w (j-i)^2), alike in all heads.
+    """Chen et al., 2023: delta_ij = exp(-w (j-i)^2) / sum_j exp(-w (j-i)^2), the same in all heads.
 
     w is `decay_left` for j < i and `decay_right` for j > i; the bias is `attenuation_gain` * delta.
     """
@@ -103,7 +103,7 @@ def attenuated_layer_head(config: ModelConfig) -> Encoding:
 
 @relative_encoding("attenuated_layer")
 def attenuated_layer(config: ModelConfig) -> Encoding:
-    """The attenuated encoding, learnable: a table over |j - i| for each layer, all heads alike."""
+    """The attenuated encoding, learnable: a table over |j - i| per layer, shared by its heads."""
     return _learned_attenuation(config, 1, None)
 
 

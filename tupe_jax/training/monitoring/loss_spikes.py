@@ -47,7 +47,7 @@ def spike(loss: float, recent: Sequence[float]) -> Spike | None:
 class SpikeDetector:
     """Detects spikes in the losses of a run. Reports each spike once, at its first loss.
 
-    The losses of a spike count as recent, too: if the loss stays high for half a window, that
+    The losses of a spike also count as recent: if the loss stays high for half a window, that
     becomes the median, and a further rise is a new spike.
     """
 

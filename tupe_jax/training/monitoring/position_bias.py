@@ -38,7 +38,7 @@ class PositionBiasSizes:
         self._sizes_of: Callable[[Params], dict[str, jax.Array]] = compiled_at_first_call
 
     def compile(self, params: Params) -> None:
-        """Compile for weights such as these. Otherwise the first call compiles."""
+        """Compile for weights of these shapes. Without this, the first call compiles."""
         with jax.set_mesh(self._mesh):
             self._sizes_of = self._lower(params).compile()
 

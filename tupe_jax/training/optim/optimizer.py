@@ -165,7 +165,7 @@ def _muon_scale(path: Any, update: nnx.Variable[Any], param: nnx.Variable[Any]) 
 
 
 def _trust_ratio(path: Any, update: nnx.Variable[Any], param: nnx.Variable[Any]) -> jax.Array:
-    """LAMB: |w| / |update| of each matrix, those of a stack apart.
+    """LAMB: |w| / |update| of each matrix, also within a stack.
 
     1 where one of them is zero and, as in LAMB's own BERT, for biases and LayerNorms: they start
     at zero and would hardly leave it.
