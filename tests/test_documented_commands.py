@@ -29,7 +29,7 @@ READ_BY = {
     "glue": lambda values: from_mapping(GlueConfig, values, "config"),
 }
 """Who reads a command's config; all others pre-train."""
-PLACEHOLDERS = {"=N": "=8", "=TARGET": "=v5e:16x16", "=ROWS": "=32", " [MODEL ...]": " MODEL"}
+PLACEHOLDERS = {"=N": "=8", "=TARGET": "=v5e:16x16", "=SEQUENCES": "=32", " [MODEL ...]": " MODEL"}
 """What a sentence has in place of a value that is checked."""
 TELLING = re.compile(r"(?<=\S)   +\S.*|  +# .*")
 """The explanation after a command in a help text or a block."""

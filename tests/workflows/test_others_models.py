@@ -48,7 +48,7 @@ STEPS = [
     ),
     Step("tupe export runs/bert_a out --format=hf", leaves="out/model.safetensors"),
     Step(
-        "`load` reads it, too",
+        "`load` also reads it",
         run="""python -c 'import tupe_jax; print(tupe_jax.load("out").encode("a text").shape)'""",
         says="(32,)",
     ),
