@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -112,6 +113,15 @@ def run(
         default=partial(call, interpret=True),
     )
     return result
+
+
+def keep(result: jax.Array) -> jax.Array:
+    """A result of the forward kernel, named so that a remat policy can keep it.
+
+    JAX's policies for products do not see those in a kernel.
+    """
+    named: jax.Array = checkpoint_name(result, "attention")
+    return named
 
 
 def _order(axes: int) -> tuple[Any, ...]:

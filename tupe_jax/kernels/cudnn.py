@@ -5,6 +5,7 @@ often the program has run, so the backward pass of a scan over layers would use 
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ def cudnn_attention(
     out: jax.Array = jax.lax.cond(
         jnp.array_equal(is_token_BxS, is_before_end_BxS),
         partial(_by_lengths, scale=scale),
-        partial(_one_by_one, scale=scale),
+        partial(_one_by_one, scale),
         q_BxSxHxd,
         k_BxSxHxd,
         v_BxSxHxd,
@@ -66,17 +67,36 @@ def _by_lengths(
     return out
 
 
-def _one_by_one(
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _one_by_one(scale: float, *arrays: Any) -> jax.Array:
+    """One sequence at a time, nothing kept: XLA reserves memory for this even if it never runs.
+
+    The backward pass is our own because a remat policy around the layer would keep the scores.
+    """
+    return _attend_one_by_one(scale, *arrays)
+
+
+def _forward(scale: float, *arrays: Any) -> tuple[jax.Array, tuple[Any, ...]]:
+    return _one_by_one(scale, *arrays), arrays
+
+
+def _backward(scale: float, arrays: tuple[Any, ...], g: jax.Array) -> tuple[Any, ...]:
+    *inputs, is_token_BxS = arrays
+    _, pull_back = jax.vjp(lambda *x: _attend_one_by_one(scale, *x, is_token_BxS), *inputs)
+    return *pull_back(g), None
+
+
+_one_by_one.defvjp(_forward, _backward)
+
+
+def _attend_one_by_one(
+    scale: float,
     q_BxSxHxd: jax.Array,
     k_BxSxHxd: jax.Array,
     v_BxSxHxd: jax.Array,
     bias_HxSxS: jax.Array | None,
     is_token_BxS: jax.Array,
-    *,
-    scale: float,
 ) -> jax.Array:
-    """One sequence at a time, nothing kept: XLA reserves memory for this even if it never runs."""
-
     @jax.checkpoint
     def attend(sequence: tuple[jax.Array, ...]) -> jax.Array:
         q, k, v, is_token = (x[None] for x in sequence)

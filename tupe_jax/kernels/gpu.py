@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from tupe_jax.kernels.block_sizes import round_up
-from tupe_jax.kernels.common import dropout_origin, key_mask
+from tupe_jax.kernels.common import dropout_origin, keep, key_mask
 from tupe_jax.kernels.gpu_kernels import (
     GpuSettings,
     gpu_attention_dbias,
@@ -126,6 +126,7 @@ def _forward(
         out_specs=[blocks.of_queries(s), blocks.per_query, blocks.per_query],
         grid=(s.length // s.block, s.num_heads, s.batch),
     )
+    out, largest, inverse_total = keep(out), keep(largest), keep(inverse_total)
     return out, (q, k, v, bias, mask, origin, out, largest, inverse_total)
 
 

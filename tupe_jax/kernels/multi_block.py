@@ -22,7 +22,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from tupe_jax.kernels.block_sizes import LANES, Tiles, long_tiles_for, long_vmem_bytes
-from tupe_jax.kernels.common import KernelSettings, dot, dropout_origin, key_mask, of_head, run
+from tupe_jax.kernels.common import (
+    KernelSettings,
+    dot,
+    dropout_origin,
+    keep,
+    key_mask,
+    of_head,
+    run,
+)
 from tupe_jax.kernels.factored import FactoredBias
 from tupe_jax.kernels.multi_block_common import (
     BiasArrays,
@@ -128,6 +136,7 @@ def _forward(
         tiles=tiles,
         name="long_attention_forward",
     )
+    out, stats_BxGx2hxS = keep(out), keep(stats_BxGx2hxS)
     return out, (q_BxSxF, k_BxSxF, v_BxSxF, bias, mask_Bx1xS, origin_3, out, stats_BxGx2hxS)
 
 

@@ -21,6 +21,7 @@ from tupe_jax.kernels.common import (
     dropout_origin,
     for_each,
     for_each_query_block,
+    keep,
     kept_here,
     key_mask,
     logits_of,
@@ -101,7 +102,7 @@ def _fused(
 
 
 def _forward(settings: KernelSettings, *arrays: Any) -> tuple[jax.Array, tuple[Any, ...]]:
-    return _fused(settings, *arrays), arrays
+    return keep(_fused(settings, *arrays)), arrays
 
 
 def _backward(settings: KernelSettings, arrays: tuple[Any, ...], g: jax.Array) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
@@ -123,6 +124,8 @@ class SelfAttention(nnx.Module):
         if projection.bias is not None:
             bias_3xF = projection.bias[...].astype(dtype).reshape(3, -1)
             parts = [part + bias_F for part, bias_F in zip(parts, bias_3xF, strict=True)]
+        # Kept with their biases, as the kernel reads them again in the backward pass.
+        parts = [checkpoint_name(part, "query_key_value") for part in parts]
         return [constrain(x.reshape(B, S, H, d), "batch", None, "heads", None) for x in parts]
 
     def _normed(self, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -142,7 +145,7 @@ class SelfAttention(nnx.Module):
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if more_scores is not None:
             scores += more_scores
-        scores = constrain(scores, "batch", "heads", None, None)
+        scores = constrain(checkpoint_name(scores, "scores"), "batch", "heads", None, None)
         bias = self._bias(x_BxSxD.shape[1], shared)
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])

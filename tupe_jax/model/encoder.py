@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
@@ -26,13 +27,26 @@ from tupe_jax.model.layers import (
 from tupe_jax.model.positions import SharedPositions
 from tupe_jax.utils.errors import UserError
 
-REMAT_POLICIES: Mapping[str, Callable[..., Any] | None] = {
-    "none": None,  # keep everything: fastest, most memory
-    "dots": jax.checkpoint_policies.dots_saveable,  # recompute everything but matrix products
-    # recompute attention (its products have batch dimensions), keep the projections
-    "projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "full": jax.checkpoint_policies.nothing_saveable,  # keep layer inputs only: least memory
+_PRODUCTS = ("dot_general", "dot_product_attention_fwd_wrapper")
+"""The primitives that multiply matrices: XLA's, and cuDNN's attention. Our kernels name what they
+compute."""
+
+
+def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name in _PRODUCTS
+
+
+_policies = jax.checkpoint_policies
+REMAT_POLICIES: Mapping[str, Callable[..., Any]] = {
+    # Repeat no product: keep their results, and the arrays that `checkpoint_name` marks.
+    "none": _policies.save_from_both_policies(_is_product, _policies.save_any_names_but_these()),
+    "dots": _policies.dots_saveable,  # repeat what a fused kernel computes
+    # repeat attention (its products have batch dimensions), keep the projections
+    "projections": _policies.dots_with_no_batch_dims_saveable,
+    "full": _policies.nothing_saveable,  # keep layer inputs only: least memory
 }
+"""What the backward pass keeps of a layer. Under every policy it computes elementwise functions
+again: norms, activations, dropout, softmax."""
 
 
 class Layer(nnx.Module):
@@ -99,8 +113,8 @@ class Layer(nnx.Module):
             return dropout(constrain(out, "batch", "length", None), self.config.dropout, key)
 
         if self.config.pre_layer_norm:
-            return x + in_branch(norm(x))
-        return norm(x + in_branch(x))
+            return checkpoint_name(x + in_branch(norm(x)), "residual")
+        return norm(checkpoint_name(x + in_branch(x), "residual"))
 
 
 class Encoder(nnx.Module):
@@ -275,14 +289,18 @@ class Encoder(nnx.Module):
             module = nnx.merge(graph, weights)
             return module(x, shared[window], layer_key, index), x if keep_all else None
 
-        policy = REMAT_POLICIES[self.config.remat]
+        remat = self.config.remat
         unroll = unrolls_layers(self.config, platform_here())
         windows = self.config.windows
         # In a loop the compiler cannot undo the recomputation; unrolled, it needs barriers, as do
         # the layers of a group.
         barriers = unroll or period(windows) > 1
-        if policy is not None:
-            step = jax.checkpoint(step, policy=policy, prevent_cse=barriers, static_argnums=2)
+        # Of unrolled layers the compiler can choose what to keep, in a loop it has to keep whatever
+        # the backward pass reads.
+        if remat != "none" or not unroll:
+            step = jax.checkpoint(
+                step, policy=REMAT_POLICIES[remat], prevent_cse=barriers, static_argnums=2
+            )
         x, inputs = scan_layers(
             windows,
             step,
