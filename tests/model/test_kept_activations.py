@@ -1,10 +1,9 @@
 """What a layer keeps for the backward pass where layers are scanned, as on accelerators.
 
-Everything is counted from shapes; nothing is computed or compiled.
+Counted from traced programs: nothing is compiled or computed.
 """
 
 from collections import Counter
-from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +16,20 @@ from tests.model.helpers import small_config, with_position
 from tupe_jax.kernels import block_sizes
 from tupe_jax.model.encoder import Encoder
 
-B, S = 7, 512  # no size of a weight is a multiple of 7; the length fills every kernel's tiles
+B, S = 7, 512  # no size of a weight is a multiple of 7; 512 tokens need no padding to tiles
 L, D, F, H = 5, 64, 96, 2
-BF16 = 2
-RESIDUAL_STREAM = 3  # the input of a layer, and the sums before its two norms
-QKV_AND_OUTPUT = 4
+BF16, F32 = 2, 4
+
+# Bytes per token of the layer's input, the sums before its two norms, query, key, value, the output
+# of attention, and the MLP's hidden activations.
+POST_NORM = BF16 * (7 * D + F)
+SCORES = F32 * H * S
 
 
 def config(variant="tupe_r", **settings):
     sizes = {"num_layers": L, "hidden_size": D, "mlp_size": F, "num_heads": H}
-    return with_position(
-        small_config(variant, **sizes, dtype="bfloat16", **settings), max_length=S
-    )
+    small = small_config(variant, **sizes, dtype="bfloat16", **settings)
+    return with_position(small, max_length=S)
 
 
 def on(platform):
@@ -36,29 +37,26 @@ def on(platform):
     return use_abstract_mesh(AbstractMesh((1,), ("data",), abstract_device=device))
 
 
-def encode_and_params(config):
+def encoder(config):
+    """The encoder as a function, and the shapes of its two arguments."""
     graph, params = nnx.split(nnx.eval_shape(lambda: Encoder(config, rngs=nnx.Rngs(0))))
-    tokens = jax.ShapeDtypeStruct((B, S), jnp.int32)
-    return (
-        lambda params, tokens: nnx.merge(graph, params)(tokens, key=jax.random.key(1)),
-        params,
-        tokens,
-    )
+
+    def encode(params, tokens):
+        return nnx.merge(graph, params)(tokens, key=jax.random.key(1))
+
+    return encode, params, jax.ShapeDtypeStruct((B, S), jnp.int32)
 
 
 def kept_bytes(config, platform):
     """Per token and layer."""
     with on(platform):
-        encode, params, tokens = encode_and_params(config)
+        encode, params, tokens = encoder(config)
         backward = jax.eval_shape(
             lambda params, tokens: jax.vjp(lambda p: encode(p, tokens), params)[1], params, tokens
         )
     arrays = jax.tree.leaves(backward)
     of_layers = [x for x in arrays if x.shape[:1] == (L,) and x.size % (L * B) == 0]
     return sum(x.size * x.dtype.itemsize for x in of_layers) / (L * B * S)
-
-
-POST_NORM = BF16 * ((RESIDUAL_STREAM + QKV_AND_OUTPUT) * D + F)
 
 
 @pytest.mark.parametrize(
@@ -69,64 +67,80 @@ POST_NORM = BF16 * ((RESIDUAL_STREAM + QKV_AND_OUTPUT) * D + F)
         ("tpu", {"pre_layer_norm": True}, POST_NORM - BF16 * D),
         ("tpu", {"norm": "rms_norm", "activation": "gelu_tanh"}, POST_NORM),
         ("tpu", {"gated_mlp": True, "activation": "silu"}, POST_NORM + BF16 * F),
-        ("tpu", {"variant": "rope"}, POST_NORM),
-        # The kernel for GPUs also keeps two float32 numbers per query and head.
-        ("gpu", {}, POST_NORM + H * 2 * 4),
-        # XLA keeps the scores in float32, and nothing that they are added from.
-        ("tpu", {"attention_implementation": "xla"}, POST_NORM + H * S * 4),
-        ("tpu", {"variant": "deberta"}, POST_NORM + H * S * 4),
-        ("tpu", {"variant": "shaw"}, POST_NORM + H * S * 4),
+        # Two float32 numbers per query and head.
+        ("gpu", {}, POST_NORM + 2 * F32 * H),
+        # The sum of all terms of the scores, not each term.
+        ("tpu", {"variant": "deberta"}, POST_NORM + SCORES),
     ],
     ids=str,
 )
-def test_elementwise_results_are_not_kept(platform, settings, expected):
+def test_results_of_elementwise_functions_are_not_kept(platform, settings, expected):
     assert kept_bytes(config(**settings), platform) == expected
 
 
-def test_many_blocks_keep_two_numbers_per_query(monkeypatch):
+def test_the_kernel_for_long_sequences_keeps_two_numbers_per_query(monkeypatch):
     monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", 0)
-    assert kept_bytes(config(), "tpu") == POST_NORM + H * 2 * 4
+    assert kept_bytes(config(), "tpu") == POST_NORM + 2 * F32 * H
+
+
+@pytest.mark.parametrize(
+    ("remat", "by_kernel", "by_xla"),
+    [
+        ("none", POST_NORM, POST_NORM + SCORES),
+        ("dots", POST_NORM - BF16 * D, POST_NORM + SCORES),
+        ("projections", POST_NORM - BF16 * D, POST_NORM - BF16 * D),
+        ("full", BF16 * D, BF16 * D),
+    ],
+)
+def test_remat_policies_differ_in_what_they_keep(remat, by_kernel, by_xla):
+    assert kept_bytes(config(remat=remat), "tpu") == by_kernel
+    assert kept_bytes(config(remat=remat, attention_implementation="xla"), "tpu") == by_xla
 
 
 def operations(jaxpr):
     """How often each primitive, or kernel, appears in a program."""
     found = Counter()
     for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        if name == "pallas_call":
+        if equation.primitive.name == "pallas_call":
             found[equation.params["name"]] += 1
             continue
-        found[name] += 1
+        found[equation.primitive.name] += 1
         for inner in jaxprs_in_params(equation.params):
             found += operations(inner)
     return found
 
 
-@cache
-def differentiated(config, platform):
+def in_gradient(config, platform):
     with on(platform):
-        encode, params, tokens = encode_and_params(config)
+        encode, params, tokens = encoder(config)
         gradient = jax.grad(lambda p, t: encode(p, t).astype(jnp.float32).sum())
         return operations(jax.make_jaxpr(gradient)(params, tokens).jaxpr)
 
 
+BRANCHES = 2  # each kernel appears compiled, for its platform, and interpreted, for others
+
+
+@pytest.fixture(scope="module")
+def products_without_remat():
+    found = in_gradient(config(), "tpu")
+    assert found["attention_forward"] == found["attention_backward"] == BRANCHES
+    return found["dot_general"]
+
+
 @pytest.mark.parametrize(
-    ("remat", "products_again", "attention_again"),
-    [("none", 0, False), ("dots", 0, True), ("projections", 0, True), ("full", 6, True)],
+    ("remat", "products"),
+    [("dots", 0), ("projections", 0), ("full", 6)],  # query, key, value, output, two of the MLP
 )
-def test_products_that_a_policy_repeats(remat, products_again, attention_again):
-    """Of a layer's six: query, key, value, output, and two of the MLP."""
-    once = differentiated(config(), "tpu")
-    found = differentiated(config(remat=remat), "tpu")
-    assert found["dot_general"] - once["dot_general"] == products_again
-    platforms = 2  # the kernel is compiled for TPUs and interpreted elsewhere
-    assert found["attention_forward"] == platforms * (1 + attention_again)
-    assert found["attention_backward"] == platforms
+def test_what_remat_policies_compute_again(remat, products, products_without_remat):
+    found = in_gradient(config(remat=remat), "tpu")
+    assert found["dot_general"] - products_without_remat == products
+    assert found["attention_forward"] == 2 * BRANCHES
+    assert found["attention_backward"] == BRANCHES
 
 
 @pytest.mark.parametrize(
     ("platform", "kernel"), [("tpu", "long_attention_forward"), ("gpu", "gpu_attention_forward")]
 )
-def test_other_kernels_run_forward_once(platform, kernel, monkeypatch):
+def test_without_remat_no_kernel_runs_forward_twice(platform, kernel, monkeypatch):
     monkeypatch.setattr(block_sizes, "_LONGEST_SINGLE_BLOCK", 0)
-    assert differentiated.__wrapped__(config(), platform)[kernel] == 2
+    assert in_gradient(config(), platform)[kernel] == BRANCHES
