@@ -30,7 +30,7 @@ def get_config() -> ConfigDict:
     # How it is computed; the results are the same up to rounding.
     config.model.attention_implementation = "auto"  # a fused kernel where one can run
     config.model.layer_loop = "auto"  # unrolled on CPU, a scan over layers elsewhere
-    config.model.remat = "none"  # keep all activations for the backward pass
+    config.model.remat = "none"  # repeat no matrix product in the backward pass
     # Parts of ALBERT, BERT, ELECTRA and XLNet: for imported models and other objectives.
     config.model.embedding_size = 0  # 0: as hidden_size
     config.model.embedding_norm = True  # LayerNorm on the embeddings, as in BERT and TUPE

@@ -87,18 +87,19 @@ def test_the_page_shows_the_compilers_numbers(tiny):
 
 def test_the_command_compiles_base(capsys):
     code = main(
-        ["compile", "--config=tupe_r", "--target=v5e:1x1", "--batch-per-device=16", "--json"]
+        ["compile", "--config=tupe_r", "--target=v5e:1x1", "--batch-per-device=56", "--json"]
     )
     values = json.loads(capsys.readouterr().out)
     assert code == 0
     assert values.keys() >= PROMISED
     assert values["fits"] is True
     assert values["devices"] == 1
-    # Without a remat policy 16 rows need about 7.4 of 15.75 GiB; by einsum it would be 11.
-    assert 6 * 2**30 < values["peak_bytes_per_device"] < 8 * 2**30
+    # 8.5 GiB: 0.14 more per sequence, and the gradients. A scan that keeps all that the backward
+    # pass reads needs 0.28 per sequence.
+    assert values["memory_by_kind"]["temporaries"] < 56 * 0.16 * 2**30
     assert values["collective_bytes_per_step"] == 0
-    # 3 x 2 x 85 M weights in the layers, attention and the head, for 16 x 512 tokens
-    assert values["flops_per_step"] == pytest.approx(16 * 512 * 0.61e9, rel=0.1)
+    # 3 x 2 x 85 M weights in the layers, attention and the head, for 56 x 512 tokens
+    assert values["flops_per_step"] == pytest.approx(56 * 512 * 0.61e9, rel=0.1)
 
 
 def test_a_config_that_does_not_fit_reports_the_missing_bytes():

@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.cases import largest_difference, numbers, output_and_gradients, qkv
 from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.reference import attention
+from tupe_jax.model.encoder import REMAT_POLICIES
 
 B, S, H, d = 3, 12, 2, 8
 PADDING = {
@@ -48,3 +49,18 @@ def test_cudnn_gets_batches_padded_at_the_end(padding, monkeypatch):
     attend = jax.jit(partial(cudnn_attention, scale=0.3))
     out = attend(*qkv(B, S, H, d), None, is_token(padding), None)
     assert (not out.any()) == (padding in ("none", "right"))
+
+
+def test_no_scores_are_kept_for_padding_elsewhere(monkeypatch):
+    """Not even under a policy that keeps the results of matrix products."""
+    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *_, **__: q)
+
+    def backward(*arrays):
+        def attend(*arrays):
+            return cudnn_attention(*arrays, is_token("a hole"), None, scale=0.3)
+
+        return jax.vjp(jax.checkpoint(attend, policy=REMAT_POLICIES["none"]), *arrays)[1]
+
+    kept = jax.tree.leaves(jax.eval_shape(backward, *qkv(B, S, H, d), numbers((H, S, S), 4)))
+    assert kept
+    assert all(array.size < B * H * S * S for array in kept)

@@ -138,6 +138,7 @@ NOT_RUN = {
     "compiles for minutes; tests/aot/test_tpu_compiler.py runs the command for one v5e chip": [
         "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
         "tupe compile --config=tupe_r --target=TARGET --batch-per-device=SEQUENCES",
+        "tupe compile --config=tupe_r --target=v5e:1x1 --batch-per-device=SEQUENCES",
         "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
         "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
     ],

@@ -124,7 +124,7 @@ class SelfAttention(nnx.Module):
         if projection.bias is not None:
             bias_3xF = projection.bias[...].astype(dtype).reshape(3, -1)
             parts = [part + bias_F for part, bias_F in zip(parts, bias_3xF, strict=True)]
-        # Kept with their biases, as the kernel reads them again in the backward pass.
+        # The backward pass keeps them with their biases: the kernel reads them again.
         parts = [checkpoint_name(part, "query_key_value") for part in parts]
         return [constrain(x.reshape(B, S, H, d), "batch", None, "heads", None) for x in parts]
 
@@ -145,6 +145,7 @@ class SelfAttention(nnx.Module):
         scores = jnp.einsum("bihd,bjhd->bhij", q, k, preferred_element_type=jnp.float32)
         if more_scores is not None:
             scores += more_scores
+        # The backward pass keeps the sum, none of its terms.
         scores = constrain(checkpoint_name(scores, "scores"), "batch", "heads", None, None)
         bias = self._bias(x_BxSxD.shape[1], shared)
         if isinstance(bias, FactoredBias):

@@ -112,6 +112,7 @@ class Layer(nnx.Module):
             out = branch(constrain(x, "batch", None, None))
             return dropout(constrain(out, "batch", "length", None), self.config.dropout, key)
 
+        # The backward pass keeps the sum instead of the branch's output.
         if self.config.pre_layer_norm:
             return checkpoint_name(x + in_branch(norm(x)), "residual")
         return norm(checkpoint_name(x + in_branch(x), "residual"))
