@@ -312,11 +312,11 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
         yield f"{name}_of_heads", value
     for name, pairs in record.pairs.items():
         yield f"pairs_{name.replace(' ', '_')}", pairs.accuracy
-    for score in record.lengths:
-        at = f"at_{score.length}_{score.rule}"
-        if score.loss is not None:
-            yield f"loss_{at}", score.loss
-        for name, value in score.measures.items():
+    for at_length in record.lengths:
+        at = f"at_{at_length.length}_{at_length.rule}"
+        if at_length.loss is not None:
+            yield f"loss_{at}", at_length.loss
+        for name, value in at_length.measures.items():
             yield f"{name}_{at}", value
     for name, probe in record.probes.items():
         yield f"{name}_accuracy", probe.accuracy

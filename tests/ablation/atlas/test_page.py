@@ -2,8 +2,11 @@
 
 import json
 import re
+import shutil
 import time
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +15,14 @@ from tests.ablation.invented import collected_of, study_config
 from tupe_jax import cli
 from tupe_jax.ablation import archive
 from tupe_jax.ablation.archive import ArchivedRecords, write_archive
-from tupe_jax.ablation.atlas.correlations import comparable_with
+from tupe_jax.ablation.atlas.correlations import comparable_with, correlations
 from tupe_jax.ablation.atlas.page import study_data
 from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.results import Records
+from tupe_jax.ablation.table import columns_of
 from tupe_jax.lab.length_extrapolation import LengthScore
 
+DOCS = Path(__file__).parents[3] / "docs"
 CONFIG = replace(study_config(learning_rates=(2e-3, 1e-3), seeds=(1, 2, 3)), tuning_seed=0)
 LENGTHS = tuple(
     LengthScore(length, rule, loss, {"locality": 0.25, "symmetry": 1.0, "mirror_symmetry": 1.0})
@@ -92,6 +97,17 @@ def test_the_same_records_give_the_same_bytes(page, records):
     assert (records / "first/table.md").read_text().startswith("| variant")
 
 
+@pytest.mark.skipif(not (DOCS / "records").exists(), reason="no records are committed")
+def test_committed_records_give_the_committed_page_and_tables(tmp_path):
+    records, out = tmp_path / "records", tmp_path / "atlas.html"
+    shutil.copytree(DOCS / "records", records, ignore=shutil.ignore_patterns("table.md"))
+    assert cli.main(["ablate", "--report", f"--records={records}", f"--out={out}"]) == 0
+    assert out.read_bytes() == (DOCS / "atlas.html").read_bytes()
+    for committed in (DOCS / "records").glob("*/table.md"):
+        table = records / committed.parent.name / "table.md"
+        assert table.read_bytes() == committed.read_bytes()
+
+
 def test_correlations_are_over_variants(page):
     everything = data_of(page)[0]["correlations"]
     found = [c for c in everything if not c["over"]]
@@ -116,9 +132,22 @@ def test_only_studies_that_were_done_alike_are_compared(tmp_path):
     assert list(comparable_with("six", studies)) == ["six", "grid"]
     assert comparable_with("long", studies) == {}
     both = study_data("grid", "c", studies)["correlations"]
-    pooled = [c for c in both if c["over"] == ["six", "grid"]]
+    pooled = [c for c in both if c["over"] == ["grid", "six"]]
     assert {(c["variants"], len(c["points"])) for c in pooled} == {(9, 21)}
     assert {c["within"]["families"] for c in pooled} == {2}
+
+
+def test_variants_of_one_name_are_pooled_only_if_they_are_alike(tmp_path):
+    other = Variant("TUPE-A", "tupe_a", {"position.options.untied_gain": 8.0})
+    studies = {
+        "six": Invented(CONFIG, tmp_path).collect(),
+        "two": Invented(replace(CONFIG, variants=(other, CONFIG.variants[5])), tmp_path).collect(),
+    }
+    loss = columns_of(studies["six"])[:1]
+    found, *_ = correlations(comparable_with("six", studies), loss)
+    assert found["variants"] == 7
+    runs = Counter(name for name, _, _ in found["points"])
+    assert (runs["TUPE-A"], runs["TUPE-A of two"], runs["TUPE-R"]) == (3, 3, 6)
 
 
 def test_a_hundred_runs_take_seconds_and_every_file_is_read_once(tmp_path, monkeypatch):

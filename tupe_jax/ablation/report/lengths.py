@@ -87,8 +87,8 @@ def _best(runs: Sequence[BestScores], length: int) -> str:
     there = [of[length] for of in runs if length in of]
     if not there:
         return ""
-    rules = dict.fromkeys(_words(score.rule) for _, score in there)
-    named = f" ({', '.join(rules)})" if set(rules) != {"as is"} else ""
+    rules = sorted({_words(score.rule) for _, score in there})
+    named = f" ({', '.join(rules)})" if rules != ["as is"] else ""
     return f"{statistics.fmean(loss for loss, _ in there):.3f}{named}"
 
 
