@@ -78,7 +78,8 @@ def test_the_page_holds_the_numbers_of_the_tables(page, records):
         assert variant["values"][0]["mean"] == pytest.approx(np.mean(losses), rel=1e-4)
         assert variant["values"][0]["sd"] == pytest.approx(np.std(losses, ddof=1), rel=1e-3)
         assert variant["curve"]["low"] <= variant["curve"]["mean"] <= variant["curve"]["high"]
-        assert [point["mean"] for point in variant["lengths"]] == [2, 3]
+        assert [point["loss"]["mean"] for point in variant["lengths"]] == [2, 3]
+        assert variant["lengths"][1]["locality"] == {"mean": 0.25, "low": 0.25, "high": 0.25}
     diverged = next(v for v in second["variants"] if v["name"] == "TUPE-A")
     assert diverged["diverged"] == 1
     assert diverged["values"][0]["n"] == diverged["seeds"] - 1
@@ -174,3 +175,12 @@ def test_a_study_without_runs_is_shown_as_such(tmp_path):
 def test_a_folder_without_studies_is_named(tmp_path, capsys):
     assert cli.main(["ablate", "--report", f"--records={tmp_path}"]) == cli.USER_ERROR_EXIT_CODE
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_loss_curves_are_those_of_the_first_objective(tmp_path):
+    electra = Variant("RTD", "bert_a", {"objective.name": "replaced_token"})
+    config = replace(CONFIG, variants=(CONFIG.variants[0], electra))
+    write_archive(Invented(config, tmp_path), "c", tmp_path / "two")
+    data = study_data("two", "c", {"two": ArchivedRecords(tmp_path / "two").collect()})
+    assert [variant["curve"] is None for variant in data["variants"]] == [False, True]
+    assert "loss curves of masked_lm, not of replaced_token" in data["about"]

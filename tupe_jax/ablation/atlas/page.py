@@ -80,12 +80,15 @@ def _about(config: AblationConfig) -> str:
     rates = ", ".join(f"{rate:g}" for rate in config.learning_rates)
     tuned = f"; learning rate of each variant: the best of {rates} on seed {config.seed_of_tuning}"
     held_out = ", which is not reported" if config.tunes_held_out else ""
+    first, *others = config.objectives
+    curves = f"; loss curves of {first}, not of {', '.join(others)}" if others else ""
     return (
         f"{model.num_layers} layers, hidden size {model.hidden_size}, "
         f"{model.vocab_size:,} tokens in the vocabulary; {steps_text(config)} of "
         f"{train.batch_size} sequences of {data.length} tokens of {data.task}; seeds "
         f"{', '.join(map(str, config.seeds))}"
         f"{tuned + held_out if len(config.learning_rates) > 1 else f'; learning rate {rates}'}"
+        f"{curves}"
     )
 
 
@@ -171,14 +174,9 @@ def _bias(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[Json]]]:
         yield (
             part,
             [
-                {
-                    "step": step,
-                    "mean": rounded(statistics.fmean(sizes)),
-                    "low": rounded(min(sizes)),
-                    "high": rounded(max(sizes)),
-                }
+                {"step": step, **spread}
                 for step, sizes in by_step.items()
-                if sizes
+                if (spread := _spread(sizes)) is not None
             ],
         )
 
@@ -206,7 +204,7 @@ def _heads(records: Sequence[RunRecord]) -> Json | None:
 
 
 def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
-    """The loss for every length and rule, over seeds."""
+    """Loss and locality for every length and rule, over seeds; a discriminator has no loss."""
     keys = dict.fromkeys((s.length, s.rule) for record in records for s in record.lengths)
     for length, rule in keys:
         scores = [
@@ -215,13 +213,16 @@ def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
             for score in record.lengths
             if (score.length, score.rule) == (length, rule)
         ]
-        losses = [score.loss for score in scores if score.loss is not None]
-        if losses:
-            yield {
-                "length": length,
-                "rule": rule,
-                "mean": rounded(statistics.fmean(losses)),
-                "low": rounded(min(losses)),
-                "high": rounded(max(losses)),
-                "locality": rounded(statistics.fmean(s.measures["locality"] for s in scores)),
-            }
+        yield {
+            "length": length,
+            "rule": rule,
+            "loss": _spread([score.loss for score in scores if score.loss is not None]),
+            "locality": _spread([score.measures["locality"] for score in scores]),
+        }
+
+
+def _spread(values: Sequence[float]) -> Json | None:
+    if not values:
+        return None
+    found = {"mean": statistics.fmean(values), "low": min(values), "high": max(values)}
+    return {name: rounded(value) for name, value in found.items()}
