@@ -112,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_atlas(folder: Path, page: Path) -> int:
     """Write the page about all archived studies in a folder, and the table of each."""
     from tupe_jax.ablation.archive import STUDY_FILE, ArchivedRecords
-    from tupe_jax.ablation.atlas.page import atlas_page
+    from tupe_jax.ablation.atlas.correlations import correlation_table
+    from tupe_jax.ablation.atlas.page import atlas_page, study_data
     from tupe_jax.ablation.table import markdown
     from tupe_jax.utils.files import atomic_file
     from tupe_jax.utils.paths import glob_in
@@ -120,13 +121,13 @@ def _write_atlas(folder: Path, page: Path) -> int:
     files = sorted(glob_in(folder, f"*/{STUDY_FILE}"))
     if not files:
         raise UserError(f"{folder}: no study here; `tupe ablate --config=... --records` writes one")
-    studies = {}
-    for file in files:
-        archived = ArchivedRecords(file.parent)
-        studies[file.parent.name] = archived, archived.collect()
-    texts = {page: atlas_page(studies)}
-    for name, (_, results) in studies.items():
-        texts[folder / name / "table.md"] = markdown(results) + "\n"
+    archives = {file.parent.name: ArchivedRecords(file.parent) for file in files}
+    studies = {name: archived.collect() for name, archived in archives.items()}
+    data = {name: study_data(name, archives[name].command, studies) for name in studies}
+    texts = {page: atlas_page(list(data.values()))}
+    for name, results in studies.items():
+        lines = [markdown(results), "", *correlation_table(data[name]["correlations"])]
+        texts[folder / name / "table.md"] = "\n".join(lines).rstrip() + "\n"
     for target, text in texts.items():
         with atomic_file(target) as unfinished:
             unfinished.write_text(text, encoding="utf-8")

@@ -119,6 +119,18 @@ def test_correlations_are_over_variants(page):
     assert -1 <= low < high <= 1
 
 
+def test_the_table_of_a_study_has_the_correlations_of_the_page(page, records):
+    lines = (records / "first/table.md").read_text().split("\n")
+    for found in data_of(page)[0]["correlations"]:
+        studies = ", ".join(found["over"]) or "this one"
+        start = f"| {found['measure']} | {found['score']} | {studies} | 6 | {found['rho']:.2f} |"
+        (line,) = (line for line in lines if line.startswith(start))
+        assert line.endswith("| 4 of 1 |")
+        if found["interval"] and found["within"]["interval"]:
+            for low, high in (found["interval"], found["within"]["interval"]):
+                assert f"| {low:.2f} to {high:.2f} |" in line
+
+
 def test_only_studies_that_were_done_alike_are_compared(tmp_path):
     def study(**changes):
         return Invented(replace(CONFIG, **changes), tmp_path).collect()

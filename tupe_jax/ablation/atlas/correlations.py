@@ -10,8 +10,9 @@ import numpy as np
 from tupe_jax.ablation.config import AblationConfig, Variant, run_config
 from tupe_jax.ablation.correlation import correlation_within_families, rank_correlation
 from tupe_jax.ablation.results import RunRecord, StudyResults
-from tupe_jax.ablation.table import SHOWN_MEASURES, RunColumn
+from tupe_jax.ablation.table import NOTHING, SHOWN_MEASURES, RunColumn
 from tupe_jax.config.schema import PositionConfig
+from tupe_jax.utils.text import markdown_table
 
 Json = dict[str, Any]
 _OWN_OF_VARIANTS = ("position", "seed", "peak_learning_rate")
@@ -93,6 +94,47 @@ def correlations(
             if found is not None:
                 over = list(studies) if len(studies) > 1 else []
                 yield {"measure": title, "score": column.title, "over": over, **found}
+
+
+def correlation_table(found: Sequence[Json]) -> Iterator[str]:
+    """Correlations as lines of Markdown, without their points; none if there are none."""
+    if not found:
+        return
+    header = ["measure", "score", "studies", "variants", "correlation", "95 %", "by chance"]
+    rows = [[*header, "within families", "95 %", "variants of families"]]
+    for one in found:
+        within = one["within"]
+        rows.append(
+            [
+                one["measure"],
+                one["score"],
+                ", ".join(one["over"]) or "this one",
+                f"{one['variants']}",
+                _signed(one["rho"]),
+                _range(one["interval"]),
+                "below 0.001" if one["chance"] < 0.001 else f"{one['chance']:.3f}",
+                _signed(within["rho"]),
+                _range(within["interval"]),
+                f"{within['variants']} of {within['families']}",
+            ]
+        )
+    yield from markdown_table(rows)
+    yield ""
+    yield (
+        "Spearman's rank correlation over the means of variants; the 95 % intervals resample "
+        "variants with all their runs. By chance: the share of pairings of the means that are at "
+        "least as strongly correlated. Within families: variants are ranked among those that enter "
+        "the model in the same way, in families of at least three. Among many correlations, some "
+        "are strong by chance."
+    )
+
+
+def _signed(rho: float | None) -> str:
+    return NOTHING if rho is None else f"{rho:.2f}"
+
+
+def _range(interval: Sequence[float] | None) -> str:
+    return NOTHING if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
 def _correlation(

@@ -12,7 +12,7 @@ from string import Template
 
 import numpy as np
 
-from tupe_jax.ablation.archive import ArchivedRecords, encoded
+from tupe_jax.ablation.archive import encoded
 from tupe_jax.ablation.atlas.correlations import Json, comparable_with, correlations, rounded
 from tupe_jax.ablation.config import AblationConfig, Variant, run_config
 from tupe_jax.ablation.convergence import SpeedUp, mean_curve
@@ -25,10 +25,8 @@ _TILE = 32
 """Positions of a drawn attention matrix; longer ones are averaged."""
 
 
-def atlas_page(studies: Mapping[str, tuple[ArchivedRecords, StudyResults]]) -> str:
-    """The page about these studies, given by name with their results."""
-    everything = {name: results for name, (_, results) in studies.items()}
-    data = [study_data(name, records.command, everything) for name, (records, _) in studies.items()]
+def atlas_page(data: Sequence[Json]) -> str:
+    """The page about these studies, each given by its `study_data`."""
     folder = resources.files(__package__)
     parts = {
         "style": (folder / "atlas.css").read_text(encoding="utf-8"),
