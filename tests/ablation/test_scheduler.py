@@ -280,6 +280,19 @@ def test_a_run_is_done_by_one_process(tmp_path, monkeypatch):
         runner(key, is_tuning=True)
 
 
+def test_an_archived_tuning_run_is_trained_again_when_it_is_to_be_measured(tmp_path, monkeypatch):
+    config, key = small_study(), RunKey("bert_a", 0, 1e-3)
+    tuning = record_of(config, key, is_tuning=True)
+    trained = []
+    monkeypatch.setattr(StudyRecords, "read", lambda self, key: tuning)
+    monkeypatch.setattr(run_one.StudyRunner, "_pretrain", lambda self, key: trained.append(key))
+    runner = runner_in(tmp_path)
+    assert runner(key, is_tuning=True).validation == tuning.validation
+    assert not trained
+    runner(key, is_tuning=False)
+    assert trained == [key]
+
+
 def test_the_cpu_time_of_all_attempts_is_recorded(tmp_path, monkeypatch):
     seconds = iter([10, 17.5, 100, 102])
     monkeypatch.setattr(run_one.time, "process_time", lambda: next(seconds))

@@ -10,6 +10,7 @@ from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.results import StudyResults, TaskScore
 from tupe_jax.ablation.table import csv_table, markdown
 from tupe_jax.ablation.work_plan import RunKey
+from tupe_jax.lab.length_extrapolation import LengthScore
 
 CONFIG = small_study()
 
@@ -182,3 +183,40 @@ def test_variants_of_another_objective_have_no_steps_to_the_first_ones_loss():
     found = mixed(3.0, 4.0, 0.1)
     assert found.curves.keys() == {"MLM", "MLM-2"}
     assert found.to_first.keys() == {"MLM-2"}
+
+
+def at_lengths(*losses):
+    """Scores at 16 tokens, the training length, and at 64 tokens with two rules."""
+    rules = ((16, "as_is"), (64, "interpolated"), (64, "last_row"))
+    measures = {"locality": 0.5, "symmetry": 0.5, "mirror_symmetry": 0.5}
+    return tuple(
+        LengthScore(length, rule, loss, measures)
+        for (length, rule), loss in zip(rules, losses, strict=True)
+    )
+
+
+def test_longer_inputs_are_compared_on_the_same_tokens_with_the_best_rule():
+    config = replace(CONFIG, measure=replace(CONFIG.measure, lengths=(16, 64)))
+    runs = {
+        0: record("bert_a", 0, lengths=at_lengths(2.0, 3.0, 2.2)),
+        1: record("bert_a", 1, lengths=at_lengths(4.0, 5.2, 6.0)),
+    }
+    collected = replace(COLLECTED, config=config, runs={"bert_a": runs, "tupe_a": {}})
+    header, _, bert, *_ = map(cells, markdown(collected).split("\n"))
+    line = dict(zip(header, bert, strict=True))
+    assert line["loss at 64 tokens, % above 16"] == "20.0 ± 14.1"  # 10 and 30 %
+    row = next(csv.DictReader(io.StringIO(csv_table(collected))))
+    assert (row["loss_at_64_interpolated"], row["locality_at_64_last_row"]) == ("3.0", "0.5")
+
+
+def test_a_model_without_a_masked_lm_head_has_no_loss_at_other_lengths():
+    config = replace(CONFIG, measure=replace(CONFIG.measure, lengths=(16, 64)))
+    runs = {"bert_a": {0: record("bert_a", 0, lengths=at_lengths(None, None, None))}}
+    text = markdown(replace(COLLECTED, config=config, runs={**runs, "tupe_a": {}}))
+    header, _, bert, *_ = map(cells, text.split("\n"))
+    assert dict(zip(header, bert, strict=True))["loss at 64 tokens, % above 16"] == "-"
+
+
+def test_without_the_training_length_there_is_no_such_column():
+    config = replace(CONFIG, measure=replace(CONFIG.measure, lengths=(32, 64)))
+    assert "loss at 64" not in markdown(replace(COLLECTED, config=config))

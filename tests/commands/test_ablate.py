@@ -126,6 +126,16 @@ def test_killed_before_its_record_a_run_is_measured_again_but_not_trained(
 
 
 @pytest.mark.slow
+def test_a_new_work_directory_repeats_no_archived_run(finished, config_file, tmp_path, capsys):
+    command = ["ablate", f"--config={config_file}", f"--records={tmp_path / 'records'}"]
+    assert cli.main([*command, f"--workdir={finished}", "--report"]) == 0
+    table = capsys.readouterr().out
+    assert cli.main([*command, f"--workdir={tmp_path / 'new'}"]) == 0
+    assert capsys.readouterr().out == table
+    assert not (tmp_path / "new/runs").exists()
+
+
+@pytest.mark.slow
 def test_other_settings_are_rejected_in_one_line(finished, config_file, capsys):
     command = ["ablate", f"--config={config_file}", f"--workdir={finished}"]
     code = cli.main([*command, "--config.pretrain.train.steps=5"])

@@ -6,7 +6,7 @@
 The file of a run does not repeat its settings, which follow from those of the study. Reports show
 the attention of one run of each variant. Only that run keeps its attention matrices, as 8-bit
 logarithms: weights are rounded to a sixteenth of a power of two. All other numbers are copied
-exactly.
+exactly. A study that begins in a new work directory continues from its archive.
 """
 
 import base64
@@ -24,6 +24,7 @@ from tupe_jax.ablation.results import (
     Records,
     RunRecord,
     record_from,
+    run_settings,
     values_of,
 )
 from tupe_jax.ablation.work_plan import RunKey
@@ -49,11 +50,33 @@ class ArchivedRecords(Records):
                 f"{folder / STUDY_FILE} lacks {error}; archive the study again"
             ) from None
         super().__init__(config, folder)
-        records = [_read_run(file) for file in sorted(glob_in(folder, "*/seed*.json"))]
+        records = [_read_run(file, config) for file in sorted(glob_in(folder, "*/seed*.json"))]
         self._records = {record.key: record for record in records}
+
+    @property
+    def variants(self) -> set[str]:
+        """The variants that have a run here."""
+        return {key.variant for key in self._records}
 
     def read(self, key: RunKey) -> RunRecord | None:
         return self._records.get(key)
+
+    def place_of(self, key: RunKey) -> Path:
+        return self.folder / _file_of(key)
+
+
+def open_archive(config: AblationConfig, folder: Path) -> ArchivedRecords | None:
+    """The archived runs of a study; None if there are none yet. Raises for another study."""
+    if not (folder / STUDY_FILE).exists():
+        return None
+    archived = ArchivedRecords(folder)
+    foreign = archived.variants - {variant.name for variant in config.variants}
+    if foreign:
+        raise UserError(
+            f"{folder} has runs of {', '.join(sorted(foreign))}, which this study does not have; "
+            "give another folder to --records"
+        )
+    return archived
 
 
 def write_archive(records: Records, command: str, folder: Path) -> None:
@@ -101,11 +124,15 @@ def _file_of(key: RunKey) -> PurePath:
     return PurePath(key.variant) / f"{key.folder.name}.json"
 
 
-def _read_run(file: Path) -> RunRecord:
+def _read_run(file: Path, config: AblationConfig) -> RunRecord:
     values = _read_json(file)
     try:
         attention = values.pop(_MATRICES, None)
-        return record_from({**values, "settings": {}}, attention and _decoded(attention))
+        key = RunKey(values["variant"], values["seed"], values["learning_rate"])
+        if key.variant not in {variant.name for variant in config.variants}:
+            raise ValueError(f"{STUDY_FILE} has no variant {key.variant}")
+        settings = run_settings(config, key)
+        return record_from({**values, "settings": settings}, attention and _decoded(attention))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error}); archive the study again") from error
 

@@ -23,7 +23,7 @@ from tupe_jax.finetune.run import FREE_IN_FINETUNING
 from tupe_jax.finetune.tasks import FinetuneTask
 from tupe_jax.lab.length_extrapolation import LengthScore
 from tupe_jax.lab.nli_pairs import NliPair
-from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, check_unchanged
+from tupe_jax.run.resume_checks import FREE_IN_PRETRAINING, changed_settings
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file, file_version
 from tupe_jax.utils.paths import Path
@@ -319,6 +319,10 @@ class Records(ABC):
     def read(self, key: RunKey) -> RunRecord | None:
         """The record of a run of this study; None if the run is not finished."""
 
+    def place_of(self, key: RunKey) -> Path:
+        """Where the record of a finished run is, for messages."""
+        return self.folder / key.folder
+
     def key_of(self, unit: Unit) -> RunKey | None:
         """The run of a unit; None while the variant's learning rate is not chosen."""
         if unit.learning_rate is not None:
@@ -357,9 +361,9 @@ class Records(ABC):
             else:
                 runs[unit.variant][unit.seed] = record
         if found:
-            self.check_trained_on(found[0].data, self.folder / found[0].key.folder, found)
+            self.check_trained_on(found[0].data, self.place_of(found[0].key), found)
         if measured := [record for record in found if record.is_measured]:
-            first = self.folder / measured[0].key.folder
+            first = self.place_of(measured[0].key)
             self.check_evaluated_on(measured[0].judged_on, f"those of {first}", measured)
         return StudyResults(self.config, runs, tuning, tuple(missing))
 
@@ -368,7 +372,7 @@ class Records(ABC):
         for record in records:
             if record.data != data:
                 raise UserError(
-                    f"{self.folder / record.key.folder} was trained on other text or with another "
+                    f"{self.place_of(record.key)} was trained on other text or with another "
                     f"tokenizer than {where}; all copies of a work directory must read the same "
                     "files"
                 )
@@ -381,18 +385,23 @@ class Records(ABC):
             if record.is_measured and record.judged_on != expected:
                 differing = dict(record.judged_on.items() ^ expected.items())
                 raise UserError(
-                    f"{self.folder / record.key.folder} was evaluated on other examples of "
+                    f"{self.place_of(record.key)} was evaluated on other examples of "
                     f"{', '.join(sorted(differing))} than {those}; all copies of a work directory "
                     "must read the same files"
                 )
 
 
 class StudyRecords(Records):
-    """The records in a work directory; a file is read again only when it has changed."""
+    """The records in a work directory, and those of an archive for runs that it does not have.
 
-    def __init__(self, config: AblationConfig, workdir: Path) -> None:
+    A file is read again only when it has changed.
+    """
+
+    def __init__(
+        self, config: AblationConfig, workdir: Path, archived: Records | None = None
+    ) -> None:
         super().__init__(config, workdir)
-        self.workdir = workdir
+        self.workdir, self._archived = workdir, archived
         self._read: dict[RunKey, tuple[tuple[int, ...], RunRecord]] = {}
 
     def read(self, key: RunKey) -> RunRecord | None:
@@ -401,24 +410,39 @@ class StudyRecords(Records):
         try:
             version = file_version(folder / RECORD_FILE)
         except FileNotFoundError:
-            return None
+            version = _ARCHIVED
         known = self._read.get(key)
         if known is not None and known[0] == version:
             return known[1]
-        record = read_record(folder)
+        if version != _ARCHIVED:
+            record, file = read_record(folder), folder / RECORD_FILE
+        elif self._archived is not None:
+            record, file = self._archived.read(key), self._archived.place_of(key)
+        else:
+            return None
         if record is not None:
-            self._check(record, key)
+            self._check(record, key, file)
             self._read[key] = version, record
         return record
 
-    def _check(self, record: RunRecord, key: RunKey) -> None:
-        file = self.workdir / key.folder / RECORD_FILE
+    def place_of(self, key: RunKey) -> Path:
+        if self._archived is None or (self.workdir / key.folder / RECORD_FILE).exists():
+            return super().place_of(key)
+        return self._archived.place_of(key)
+
+    def _check(self, record: RunRecord, key: RunKey, file: Path) -> None:
         if record.key != key:
             raise UserError(f"{file} belongs to {record.key}; move it back to {record.key.folder}")
-        try:
-            check_unchanged(record.settings, run_settings(self.config, key), FREE_IN_STUDY)
-        except UserError as error:
-            raise UserError(f"{file} does not match this study: {error}") from None
+        changed = changed_settings(record.settings, run_settings(self.config, key), FREE_IN_STUDY)
+        if changed:
+            raise UserError(
+                f"{file} does not match this study: {'; '.join(changed)}. Use the old settings, or "
+                "other folders for --workdir and --records"
+            )
+
+
+_ARCHIVED = ()
+"""The version of a record that the work directory does not have."""
 
 
 def run_settings(config: AblationConfig, key: RunKey) -> dict[str, Any]:

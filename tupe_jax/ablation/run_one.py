@@ -126,8 +126,12 @@ class StudyRunner:
 
     def _run(self, key: RunKey, is_tuning: bool) -> RunRecord | None:
         jax.clear_caches()  # the previous run's programs would only fill the memory
-        record = self.records.read(key) or self._pretrain(key)
-        if record is None or record.diverged or record.is_measured or is_tuning:
+        record = self.records.read(key)
+        if record is not None and (record.diverged or record.is_measured or is_tuning):
+            return record
+        # A tuning run that is reported, too, has a record already. An archived one has no model.
+        record = self._pretrain(key)
+        if record is None or record.diverged or is_tuning:
             return record
         folder = self._folder(key)
         pretrained = load(folder / PRETRAIN_FOLDER)

@@ -12,6 +12,7 @@ from tupe_jax.ablation.convergence import SpeedUp, first_crossing
 from tupe_jax.ablation.results import RunRecord, StudyResults
 from tupe_jax.ablation.work_plan import best_rate
 from tupe_jax.config.schema import Config
+from tupe_jax.lab.length_extrapolation import LengthScore
 from tupe_jax.utils.text import markdown_table
 
 NOTHING, UNFINISHED, NO_GOAL = "-", "*", "no goal"
@@ -56,6 +57,8 @@ def columns_of(results: StudyResults) -> list[RunColumn]:
     columns += [RunColumn(name, value, 3) for name, value in SHOWN_MEASURES.items()]
     if config.measure.minimal_pairs:
         columns.append(RunColumn("minimal pairs, %", _all_pairs, 1, 100))
+    if longest := _longest(config):
+        columns.append(_length_column(longest, config.pretrain.data.length))
     probes = dict.fromkeys(name for record in _runs(results) for name in record.probes)
     return columns + [_probe_column(name) for name in probes]
 
@@ -82,6 +85,34 @@ def _probe_column(name: str) -> RunColumn:
     return RunColumn(
         f"{name}, points", lambda r: r.probes[name].delta if name in r.probes else None, 1, 100
     )
+
+
+def _longest(config: AblationConfig) -> int | None:
+    """The longest measured input, if it is longer than those in training."""
+    lengths = config.measure.lengths
+    trained = config.pretrain.data.length
+    return max(lengths) if trained in lengths and max(lengths) > trained else None
+
+
+def _length_column(length: int, trained: int) -> RunColumn:
+    """How much worse a model is on longer inputs; a loss on other text would not be comparable."""
+
+    def excess(record: RunRecord) -> float | None:
+        scores = best_by_length(record)
+        if length not in scores or trained not in scores:
+            return None
+        return scores[length][0] / scores[trained][0] - 1
+
+    return RunColumn(f"loss at {length} tokens, % above {trained}", excess, 1, 100)
+
+
+def best_by_length(record: RunRecord) -> dict[int, tuple[float, LengthScore]]:
+    """For every length, the lowest loss of all rules and its score; only scores with a loss."""
+    best: dict[int, tuple[float, LengthScore]] = {}
+    for score in record.lengths:
+        if score.loss is not None and score.loss < best.get(score.length, (math.inf,))[0]:
+            best[score.length] = score.loss, score
+    return best
 
 
 def _all_pairs(record: RunRecord) -> float | None:
@@ -181,6 +212,12 @@ def _notes(results: StudyResults, steps: Mapping[str, SpeedUp]) -> Iterator[str]
         )
         if not all(result.has_goal for result in steps.values()):
             yield f"{NO_GOAL.capitalize()}: a seed of {results.first} diverged."
+    if _longest(config):
+        yield (
+            "Loss on longer inputs: of the same masked tokens of the validation text, divided into "
+            "longer sequences. A table of positions is extended by the rule that is best for the "
+            "run and the length."
+        )
     if config.downstream.tasks:
         yield (
             "Tasks: the best evaluation on dev, for the learning rate with the best median over "
@@ -275,6 +312,12 @@ def _numbers(record: RunRecord) -> Iterator[tuple[str, str | float]]:
         yield f"{name}_of_heads", value
     for name, pairs in record.pairs.items():
         yield f"pairs_{name.replace(' ', '_')}", pairs.accuracy
+    for at_length in record.lengths:
+        at = f"at_{at_length.length}_{at_length.rule}"
+        if at_length.loss is not None:
+            yield f"loss_{at}", at_length.loss
+        for name, value in at_length.measures.items():
+            yield f"{name}_{at}", value
     for name, probe in record.probes.items():
         yield f"{name}_accuracy", probe.accuracy
         yield f"{name}_delta", probe.delta

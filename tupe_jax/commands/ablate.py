@@ -18,9 +18,10 @@ checkpoint and exits with code 75. Machines divide the work by --shard=0/4 .. 3/
 directory or in several that are copied into one; the command without --shard then completes what is
 missing. Exit code 76: a shard waits for learning rates that another shard has not tuned yet.
 
---records keeps the finished runs as small JSON files for a repository. --report executes nothing
-and only writes tables and reports; without --config it writes one page about all studies in the
-folder --records.
+--records keeps the finished runs as small JSON files for a repository. In a new work directory the
+study continues from them: it reads the files when it starts and repeats none of their runs.
+--report executes nothing and only writes tables and reports; without --config it writes one page
+about all studies in the folder --records.
 """
 
 import argparse
@@ -47,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records",
         type=storage_path,
         metavar="FOLDER",
-        help=f"also keep small files of the finished runs here; without --config: the folder of "
-        f"all studies (default: {RECORDS})",
+        help=f"also keep small files of the finished runs here, and continue from those that are "
+        f"there; without --config: the folder of all studies (default: {RECORDS})",
     )
     parser.add_argument("--report", action="store_true", help="execute nothing, only report")
     parser.add_argument(
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from tupe_jax.ablation.archive import open_archive
     from tupe_jax.ablation.config import ablation_config
     from tupe_jax.ablation.results import StudyRecords
     from tupe_jax.ablation.run_one import compiled_once, open_study
@@ -82,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     workdir = arguments.workdir or Path("runs") / Path(arguments.config.partition(":")[0]).stem
     open_workdir(workdir, SINGLE_PROCESS)
     begin(config, workdir)
-    records = StudyRecords(config, workdir)
+    archived = open_archive(config, arguments.records) if arguments.records else None
+    records = StudyRecords(config, workdir, archived)
     named = [f"--config={arguments.config}", f"--workdir={workdir}"]
     command = shlex.join(["tupe", "ablate", *named, *arguments.overrides])
     if arguments.report:
@@ -109,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_atlas(folder: Path, page: Path) -> int:
     """Write the page about all archived studies in a folder, and the table of each."""
     from tupe_jax.ablation.archive import STUDY_FILE, ArchivedRecords
-    from tupe_jax.ablation.atlas.page import atlas_page
+    from tupe_jax.ablation.atlas.correlations import correlation_table
+    from tupe_jax.ablation.atlas.page import atlas_page, study_data
     from tupe_jax.ablation.table import markdown
     from tupe_jax.utils.files import atomic_file
     from tupe_jax.utils.paths import glob_in
@@ -117,13 +121,13 @@ def _write_atlas(folder: Path, page: Path) -> int:
     files = sorted(glob_in(folder, f"*/{STUDY_FILE}"))
     if not files:
         raise UserError(f"{folder}: no study here; `tupe ablate --config=... --records` writes one")
-    studies = {}
-    for file in files:
-        archived = ArchivedRecords(file.parent)
-        studies[file.parent.name] = archived, archived.collect()
-    texts = {page: atlas_page(studies)}
-    for name, (_, results) in studies.items():
-        texts[folder / name / "table.md"] = markdown(results) + "\n"
+    archives = {file.parent.name: ArchivedRecords(file.parent) for file in files}
+    studies = {name: archived.collect() for name, archived in archives.items()}
+    data = {name: study_data(name, archives[name].command, studies) for name in studies}
+    texts = {page: atlas_page(list(data.values()))}
+    for name, results in studies.items():
+        lines = [markdown(results), "", *correlation_table(data[name]["correlations"])]
+        texts[folder / name / "table.md"] = "\n".join(lines).rstrip() + "\n"
     for target, text in texts.items():
         with atomic_file(target) as unfinished:
             unfinished.write_text(text, encoding="utf-8")

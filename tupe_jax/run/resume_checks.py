@@ -56,20 +56,25 @@ def check_unchanged(
     free: tuple[str, ...] = FREE_IN_PRETRAINING,
 ) -> None:
     """Raise if a setting changed whose name does not begin with one of `free`."""
-    if saved is None:
-        return
-    before, now = dict(flattened(saved)), dict(flattened(config))
-    before |= {name: value_before_it_existed(name) for name in now.keys() - before.keys()}
-    changed = [
-        f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name) and not name.startswith(free)
-    ]
+    changed = [] if saved is None else changed_settings(saved, config, free)
     if changed:
         raise UserError(
             f"this work directory was started with other settings: {'; '.join(changed)}. "
             "Resume with the old ones, or choose a new --workdir"
         )
+
+
+def changed_settings(
+    saved: Mapping[str, Any], config: Mapping[str, Any], free: tuple[str, ...]
+) -> list[str]:
+    """Each changed setting with both values, except those whose name begins with one of `free`."""
+    before, now = dict(flattened(saved)), dict(flattened(config))
+    before |= {name: value_before_it_existed(name) for name in now.keys() - before.keys()}
+    return [
+        f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name) and not name.startswith(free)
+    ]
 
 
 def value_before_it_existed(name: str) -> Any:

@@ -22,6 +22,7 @@ from tupe_jax.ablation.report.plots import (
     variant_styles,
 )
 from tupe_jax.ablation.report.report import html_report
+from tupe_jax.lab.length_extrapolation import LengthScore
 
 COMMAND = "tupe ablate --config=ablations/paper_table --workdir='runs/<a> & b'"
 EMPTY = {"meta", "path", "use", "image", "rect", "line"}
@@ -270,3 +271,27 @@ def test_losses_of_two_objectives_are_in_different_sections_and_plots():
     assert "BERT-R" not in of_electra
     convergence = text.split('id="convergence"')[1].split("</section>")[0]
     assert "RTD" not in convergence
+
+
+def test_longer_inputs_have_a_plot_and_name_the_best_rule():
+    config = study_config(SIX[:2], seeds=(0, 1), tasks=(), probed=False, pairs=0, length=8)
+    collected = collected_of(config)
+
+    def score(length, rule, loss):
+        measures = {"locality": 1 / length, "symmetry": 1.0, "mirror_symmetry": 1.0}
+        return LengthScore(length, rule, loss, measures)
+
+    lengths = (
+        score(64, "as_is", 2.0), score(128, "interpolated", 3.25), score(128, "last_row", 2.75),
+    )  # fmt: skip
+    runs = {
+        name: {seed: replace(r, lengths=lengths) for seed, r in records.items()}
+        for name, records in collected.runs.items()
+    }
+    text = html_report(replace(collected, runs=runs), COMMAND)
+    section = text.split('<section id="lengths">')[1].split("</section>")[0]
+    assert section.count("<svg") == 2 + len(runs)  # and a swatch for each variant
+    assert "<td>2.750 (last row)</td>" in section
+    assert "<td>interpolated</td><td>3.250</td>" in section
+    assert "<td>2.000</td>" in section
+    assert 'id="lengths"' not in html_report(collected, COMMAND)

@@ -43,12 +43,12 @@ function columnsOf(study) {
     title: column.title, value: (v) => v.values[index] && v.values[index].mean,
     text: (v) => withSpread(v.values[index], column.digits),
   }));
-  const longest = Math.max(...study.variants.flatMap((v) => v.lengths.map((l) => l.length)));
+  const longest = Math.max(...study.variants.flatMap((v) => v.lengths.filter((l) => l.loss).map((l) => l.length)));
   if (longest > 0) columns.push({
     title: `loss at ${longest} tokens, best rule`,
-    value: (v) => bestAt(v, longest)?.mean, text: (v) => {
+    value: (v) => bestAt(v, longest)?.loss.mean, text: (v) => {
       const best = bestAt(v, longest);
-      return best ? [number(best.mean, 3), element("span", { class: "sd" }, ` ${rule(best.rule)}`)] : "";
+      return best ? [number(best.loss.mean, 3), element("span", { class: "sd" }, ` ${rule(best.rule)}`)] : "";
     },
   });
   if (study.variants.some((v) => v.steps)) columns.push({
@@ -70,8 +70,8 @@ function columnsOf(study) {
 }
 
 const rule = (name) => name.replace("_", " ");
-const bestAt = (variant, length) => variant.lengths.filter((l) => l.length === length)
-  .sort((a, b) => a.mean - b.mean)[0];
+const bestAt = (variant, length) => variant.lengths.filter((l) => l.length === length && l.loss)
+  .sort((a, b) => a.loss.mean - b.loss.mean)[0];
 
 function withSpread(cell, digits) {
   if (!cell) return "";
@@ -262,21 +262,24 @@ function biasFigure(study) {
 function lengthFigure(study) {
   const rules = [...new Set(study.variants.flatMap((v) => v.lengths.map((l) => l.rule)))];
   if (!rules.length) return null;
-  let chosen = "best", visible = new Set();
+  let chosen = "best", quantity = "loss", visible = new Set();
+  const labels = { loss: "nats per masked token", locality: "locality" };
   const { node, place, read } = figure("Inputs longer than in training",
-    "Loss on the same masked tokens at every length. Encodings with a table of positions are extended by a rule; " +
-    "the others define every length.",
+    "Loss on the same masked tokens at every length, or locality of position-only attention, which is lower the longer " +
+    "the input. Encodings with a table of positions are extended by a rule; the others define every length. " +
+    "The best rule is the one with the lowest loss.",
+    chooser("quantity", [["loss", "loss"], ["locality", "locality"]], (value) => { quantity = value; draw(); }),
     chooser("rule", [["best", "the best rule at each length"], ...rules.filter((r) => r !== "as_is")
       .map((r) => [r, `tables ${rule(r)}`]), ["as_is", "tables as they are"]], (value) => { chosen = value; draw(); }));
   const draw = () => linePlot(place, read, seriesOf(study, visible, (v) => {
     const lengths = [...new Set(v.lengths.map((l) => l.length))];
     return lengths.map((length) => {
       const here = v.lengths.filter((l) => l.length === length);
-      const found = chosen === "best" || here.length === 1 ? bestAt(v, length) : here.find((l) => l.rule === chosen);
-      return found && { ...found, x: length, note: here.length > 1 ? rule(found.rule) : "" };
+      const found = here.length === 1 ? here[0] : chosen === "best" ? bestAt(v, length) : here.find((l) => l.rule === chosen);
+      return found?.[quantity] && { ...found[quantity], x: length, note: here.length > 1 ? rule(found.rule) : "" };
     }).filter(Boolean);
-  }).map((s) => ({ ...s, dots: true })), { xLabel: "tokens with [CLS]", yLabel: "nats per masked token", logX: true,
-    about: "loss by length of the input" });
+  }).map((s) => ({ ...s, dots: true })), { xLabel: "tokens with [CLS]", yLabel: labels[quantity], logX: true,
+    about: `${quantity} by length of the input` });
   return { node, draw: (names) => { visible = names; draw(); } };
 }
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tupe_jax.ablation.config import AblationConfig, run_config
+from tupe_jax.ablation.config import AblationConfig, Variant, run_config
 from tupe_jax.ablation.correlation import correlation_within_families, rank_correlation
 from tupe_jax.ablation.results import RunRecord, StudyResults
-from tupe_jax.ablation.table import SHOWN_MEASURES, RunColumn
+from tupe_jax.ablation.table import NOTHING, SHOWN_MEASURES, RunColumn
 from tupe_jax.config.schema import PositionConfig
+from tupe_jax.utils.text import markdown_table
 
 Json = dict[str, Any]
 _OWN_OF_VARIANTS = ("position", "seed", "peak_learning_rate")
@@ -36,11 +37,11 @@ def family_of(position: PositionConfig) -> str:
 
 
 def comparable_with(name: str, studies: Mapping[str, StudyResults]) -> dict[str, StudyResults]:
-    """The study and all others with the same training, tasks and measurements; empty if none."""
+    """The study, then all others with the same training, tasks and measurements; empty if none."""
     own = studies[name]
     alike = {
         other: results
-        for other, results in studies.items()
+        for other, results in {name: own, **studies}.items()
         if _shared(results.config) == _shared(own.config) and _data(results) == _data(own)
     }
     return alike if len(alike) > 1 else {}
@@ -68,27 +69,72 @@ def correlations(
 ) -> Iterator[Json]:
     """Correlate each measure of position-only attention with the loss and with every score.
 
-    A variant that several studies share counts once, with the runs of all of them.
+    A variant that several studies share counts once, with the runs of all of them. Different
+    variants of the same name are told apart by the name of the study.
     """
-    runs: list[RunRecord] = []
+    runs: list[tuple[str, RunRecord]] = []
     families: dict[str, str] = {}
-    for results in studies.values():
+    known: dict[str, Variant] = {}
+    for study, results in studies.items():
         for variant in results.config.variants:
+            is_other = known.setdefault(variant.name, variant) != variant
+            name = f"{variant.name} of {study}" if is_other else variant.name
             of_seeds = sorted(results.runs[variant.name].items())
-            runs += [record for _, record in of_seeds if record.is_measured]
+            runs += [(name, record) for _, record in of_seeds if record.is_measured]
             config = run_config(results.config, variant, 0, results.config.learning_rates[0])
-            families[variant.name] = family_of(config.model.position)
+            families[name] = family_of(config.model.position)
     scores = [column for column in columns if column.title not in SHOWN_MEASURES]
-    for name, measure in SHOWN_MEASURES.items():
+    for title, measure in SHOWN_MEASURES.items():
         for column in scores:
-            both = [(r.variant, measure(r), column.value(r)) for r in runs]
+            both = [(name, measure(r), column.value(r)) for name, r in runs]
             there = [
                 (v, x, column.scale * y) for v, x, y in both if x is not None and y is not None
             ]
             found = _correlation(there, families)
             if found is not None:
                 over = list(studies) if len(studies) > 1 else []
-                yield {"measure": name, "score": column.title, "over": over, **found}
+                yield {"measure": title, "score": column.title, "over": over, **found}
+
+
+def correlation_table(found: Sequence[Json]) -> Iterator[str]:
+    """Correlations as lines of Markdown, without their points; none if there are none."""
+    if not found:
+        return
+    header = ["measure", "score", "studies", "variants", "correlation", "95 %", "by chance"]
+    rows = [[*header, "within families", "95 %", "variants of families"]]
+    for one in found:
+        within = one["within"]
+        rows.append(
+            [
+                one["measure"],
+                one["score"],
+                ", ".join(one["over"]) or "this one",
+                f"{one['variants']}",
+                _signed(one["rho"]),
+                _range(one["interval"]),
+                "below 0.001" if one["chance"] < 0.001 else f"{one['chance']:.3f}",
+                _signed(within["rho"]),
+                _range(within["interval"]),
+                f"{within['variants']} of {within['families']}",
+            ]
+        )
+    yield from markdown_table(rows)
+    yield ""
+    yield (
+        "Spearman's rank correlation over the means of variants; the 95 % intervals resample "
+        "variants with all their runs. By chance: the share of pairings of the means that are at "
+        "least as strongly correlated. Within families: variants are ranked among those that enter "
+        "the model in the same way, in families of at least three. Among many correlations, some "
+        "are strong by chance."
+    )
+
+
+def _signed(rho: float | None) -> str:
+    return NOTHING if rho is None else f"{rho:.2f}"
+
+
+def _range(interval: Sequence[float] | None) -> str:
+    return NOTHING if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
 def _correlation(

@@ -12,7 +12,7 @@ from string import Template
 
 import numpy as np
 
-from tupe_jax.ablation.archive import ArchivedRecords, encoded
+from tupe_jax.ablation.archive import encoded
 from tupe_jax.ablation.atlas.correlations import Json, comparable_with, correlations, rounded
 from tupe_jax.ablation.config import AblationConfig, Variant, run_config
 from tupe_jax.ablation.convergence import SpeedUp, mean_curve
@@ -25,10 +25,8 @@ _TILE = 32
 """Positions of a drawn attention matrix; longer ones are averaged."""
 
 
-def atlas_page(studies: Mapping[str, tuple[ArchivedRecords, StudyResults]]) -> str:
-    """The page about these studies, given by name with their results."""
-    everything = {name: results for name, (_, results) in studies.items()}
-    data = [study_data(name, records.command, everything) for name, (records, _) in studies.items()]
+def atlas_page(data: Sequence[Json]) -> str:
+    """The page about these studies, each given by its `study_data`."""
     folder = resources.files(__package__)
     parts = {
         "style": (folder / "atlas.css").read_text(encoding="utf-8"),
@@ -80,12 +78,15 @@ def _about(config: AblationConfig) -> str:
     rates = ", ".join(f"{rate:g}" for rate in config.learning_rates)
     tuned = f"; learning rate of each variant: the best of {rates} on seed {config.seed_of_tuning}"
     held_out = ", which is not reported" if config.tunes_held_out else ""
+    first, *others = config.objectives
+    curves = f"; loss curves of {first}, not of {', '.join(others)}" if others else ""
     return (
         f"{model.num_layers} layers, hidden size {model.hidden_size}, "
         f"{model.vocab_size:,} tokens in the vocabulary; {steps_text(config)} of "
         f"{train.batch_size} sequences of {data.length} tokens of {data.task}; seeds "
         f"{', '.join(map(str, config.seeds))}"
         f"{tuned + held_out if len(config.learning_rates) > 1 else f'; learning rate {rates}'}"
+        f"{curves}"
     )
 
 
@@ -171,14 +172,9 @@ def _bias(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[Json]]]:
         yield (
             part,
             [
-                {
-                    "step": step,
-                    "mean": rounded(statistics.fmean(sizes)),
-                    "low": rounded(min(sizes)),
-                    "high": rounded(max(sizes)),
-                }
+                {"step": step, **spread}
                 for step, sizes in by_step.items()
-                if sizes
+                if (spread := _spread(sizes)) is not None
             ],
         )
 
@@ -206,7 +202,7 @@ def _heads(records: Sequence[RunRecord]) -> Json | None:
 
 
 def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
-    """The loss for every length and rule, over seeds."""
+    """Loss and locality for every length and rule, over seeds; a discriminator has no loss."""
     keys = dict.fromkeys((s.length, s.rule) for record in records for s in record.lengths)
     for length, rule in keys:
         scores = [
@@ -215,13 +211,16 @@ def _lengths(records: Sequence[RunRecord]) -> Iterator[Json]:
             for score in record.lengths
             if (score.length, score.rule) == (length, rule)
         ]
-        losses = [score.loss for score in scores if score.loss is not None]
-        if losses:
-            yield {
-                "length": length,
-                "rule": rule,
-                "mean": rounded(statistics.fmean(losses)),
-                "low": rounded(min(losses)),
-                "high": rounded(max(losses)),
-                "locality": rounded(statistics.fmean(s.measures["locality"] for s in scores)),
-            }
+        yield {
+            "length": length,
+            "rule": rule,
+            "loss": _spread([score.loss for score in scores if score.loss is not None]),
+            "locality": _spread([score.measures["locality"] for score in scores]),
+        }
+
+
+def _spread(values: Sequence[float]) -> Json | None:
+    if not values:
+        return None
+    found = {"mean": statistics.fmean(values), "low": min(values), "high": max(values)}
+    return {name: rounded(value) for name, value in found.items()}

@@ -150,6 +150,25 @@ def loss_curves(
     return _svg(figure, name, "validation loss of each variant by step")
 
 
+def length_curves(
+    curves: Mapping[str, Sequence[ArrayLike]],
+    styles: Mapping[str, VariantStyle],
+    name: str,
+    about: str,
+) -> str:
+    """Lines over input lengths, on a logarithmic scale; a curve per seed: length and value."""
+    figure, axes = _figure(3.8, 3.0)
+    _draw_curves(axes, curves, styles)
+    lengths = sorted({int(n) for of in curves.values() for c in of for n in np.asarray(c)[:, 0]})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, map(str, lengths))
+    axes.minorticks_off()
+    axes.set_xlabel("tokens with [CLS]")
+    axes.set_ylabel(about)
+    axes.margins(x=0.05)
+    return _svg(figure, name, f"{about} of each variant by input length")
+
+
 def loss_plot(
     curves: Mapping[str, Sequence[ArrayLike]], styles: Mapping[str, VariantStyle], path: Path
 ) -> None:
@@ -178,7 +197,23 @@ def _draw_losses(
     styles: Mapping[str, VariantStyle],
     after: int = 0,
 ) -> dict[str, float]:
-    """Draw each variant, and return its mean final loss."""
+    """Draw each variant by step, and return its mean final loss."""
+    ends = _draw_curves(axes, curves, styles, after)
+    axes.set_xlabel("step")
+    axes.set_ylabel("validation loss, nats")
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    axes.locator_params(axis="x", nbins=6, integer=True)
+    axes.margins(x=0.02)
+    return ends
+
+
+def _draw_curves(
+    axes: "Axes",
+    curves: Mapping[str, Sequence[ArrayLike]],
+    styles: Mapping[str, VariantStyle],
+    after: int = 0,
+) -> dict[str, float]:
+    """Draw the mean and the spread of each variant from x = `after`, and return the last mean."""
     ends = {}
     for variant, of_variant in curves.items():
         each = [np.asarray(curve) for curve in of_variant]
@@ -194,11 +229,6 @@ def _draw_losses(
         axes.plot(step_E[-1:], mean_Ex2[-1:, 1], **style.marks, markersize=7, clip_on=False)
         if len(mean_Ex2):
             ends[variant] = float(mean_Ex2[-1, 1])
-    axes.set_xlabel("step")
-    axes.set_ylabel("validation loss, nats")
-    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
-    axes.locator_params(axis="x", nbins=6, integer=True)
-    axes.margins(x=0.02)
     return ends
 
 

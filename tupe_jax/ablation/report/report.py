@@ -16,6 +16,7 @@ from tupe_jax.ablation.report.html import (
     page,
     table,
 )
+from tupe_jax.ablation.report.lengths import longer_inputs
 from tupe_jax.ablation.report.order import minimal_pairs, probes
 from tupe_jax.ablation.report.plots import FinishedRuns
 from tupe_jax.ablation.report.positions import attention, structure_and_scores
@@ -39,6 +40,7 @@ def html_report(results: StudyResults, command: str) -> str:
         *convergence(results),
         *attention(finished),
         *structure_and_scores(finished),
+        *longer_inputs(finished),
         *probes(finished),
         *minimal_pairs(finished),
     ]
