@@ -13,7 +13,8 @@ import safetensors.numpy
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.interop.hugging_face import files, names
-from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
+from tupe_jax.interop.hugging_face.common_settings import ACTIVATIONS
+from tupe_jax.interop.hugging_face.name_tables import BERT, ELECTRA, MODERNBERT
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, tokenizer_file_name
 from tupe_jax.interop.param_mapping import state_from_params
@@ -108,7 +109,7 @@ def to_state_dict(
             f"--format=hf has no classification heads such as {next(iter(heads))!r}; export the "
             "model it was fine-tuned from, or leave out --format=hf"
         )
-    table = names.MODERNBERT if as_modernbert else names.ELECTRA if as_electra else names.BERT
+    table = MODERNBERT if as_modernbert else ELECTRA if as_electra else BERT
     mappings = list(names.mappings(table, config))
     state = state_from_params(arrays_of(model), mappings)
     if not as_modernbert:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tupe_jax.interop.hugging_face.files import CONFIG
-from tupe_jax.interop.hugging_face.settings import JsonSettings
+from tupe_jax.interop.hugging_face.json_settings import JsonSettings
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, library
 from tupe_jax.utils.errors import UserError
