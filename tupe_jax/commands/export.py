@@ -27,6 +27,11 @@ ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and i
 ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is written in their
 format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.
 
+--format=sentence-transformers writes the same as hf, and a pooling, for SentenceTransformer; it
+needs an imported tokenizer. --pooling=mean_all, the default, averages the vectors of all tokens,
+[CLS] and [SEP] included; --pooling=cls takes that of [CLS]. `tupe encode` with the same --pooling
+gives the same vectors.
+
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A
 model card, README.md, lists settings, data, steps, scores and the training command.
@@ -41,7 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
     parser.add_argument("out", type=storage_path, help="the folder to write; must not exist")
     parser.add_argument(
-        "--format", choices=["folder", "fairseq", "hf"], default="folder", help="default: folder"
+        "--format",
+        choices=["folder", "fairseq", "hf", "sentence-transformers"],
+        default="folder",
+        help="default: folder",
+    )
+    parser.add_argument(
+        "--pooling",
+        choices=["mean_all", "cls"],
+        default="mean_all",
+        help="of --format=sentence-transformers (default: mean_all)",
     )
     parser.add_argument(
         "--vocabulary",
@@ -55,6 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.model_card import model_card, save_model
     from tupe_jax.interop.fairseq_checkpoint import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
+    from tupe_jax.interop.hugging_face.sentence_layout import write_modules
     from tupe_jax.interop.model_folder import CARD, SENTENCEPIECE_TOKENIZER, new_folder
 
     model = load(arguments.checkpoint, arguments.vocabulary)
@@ -66,8 +81,10 @@ def run(arguments: argparse.Namespace) -> None:
         content = None if tokenizer is None else tokenizer.content
         generator = None if model.generator is None else model.generator.module
         with new_folder(arguments.out) as unfinished:
-            if arguments.format == "hf":
+            if arguments.format in ("hf", "sentence-transformers"):
                 write_files(model.module, content, unfinished, generator)
+                if arguments.format == "sentence-transformers":
+                    write_modules(unfinished, model.config, content, arguments.pooling)
             else:
                 steps = model.metadata.step or 0
                 write_checkpoint(unfinished, model.module, tokenizer, num_updates=steps)

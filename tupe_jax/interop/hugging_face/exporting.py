@@ -229,11 +229,13 @@ def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
         "model.norm": "layer_norm",
         "model.query_key_norm": False,
         "model.masked_word_transform": True,
+        "model.mask_dropout": 0.0,
     }
     if as_modernbert:
         what = "RoPE in the block of configs/modern_rope.py"
         required |= {
             "position.options.rope_share": 1.0,
+            "position.options.rope_precision": "float32",
             "model.embedding_size": 0,
             "model.segments": 0,
             "model.pre_layer_norm": True,
@@ -266,6 +268,7 @@ def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
         **{f"model.{name}": value for name, value in vars(config).items()},
         **{f"position.{name}": value for name, value in vars(position).items()},
         "position.options.rope_share": position.options.get("rope_share", 1.0),
+        "position.options.rope_precision": position.options.get("rope_precision", "float32"),
     }
     for name, expected in required.items():
         if values[name] != expected:
