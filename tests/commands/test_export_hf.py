@@ -20,6 +20,7 @@ from tupe_jax.config.schema import PositionConfig
 from tupe_jax.inference.loading import load
 from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
 from tupe_jax.interop.hugging_face.importing import params_from_state_dict
+from tupe_jax.model.attention import segment_BxS
 from tupe_jax.model.params import arrays_of
 from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 from tupe_jax.utils.errors import UserError
@@ -53,6 +54,31 @@ def test_transformers_reads_a_modern_block(tmp_path):
         expected = theirs(torch.tensor(tokens), torch.tensor(is_word)).logits.numpy()[is_word]
     ours = np.asarray(logits(model, tokens))[is_word]
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+def test_transformers_reads_rope_in_the_block_of_bert(tmp_path):
+    model = spread_model(small_config("rope", segments=2))
+    write_files(model, None, tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert isinstance(theirs, transformers.RoFormerForMaskedLM)
+    tokens = random_tokens()
+    is_word, segments = tokens != 0, np.asarray(segment_BxS(tokens, model.config.sep_id))
+    with torch.no_grad():
+        given = (torch.tensor(tokens), torch.tensor(is_word), torch.tensor(np.minimum(segments, 1)))
+        expected = theirs(*given).logits.numpy()[is_word]
+    ours = np.asarray(logits(model, tokens))[is_word]
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("changes", [{}, {"segments": 2, "embedding_size": 8}], ids=str)
+def test_rope_in_the_block_of_bert_is_imported_bit_for_bit(changes):
+    model = spread_model(small_config("rope", **changes))
+    config, theirs = params_from_state_dict(*to_state_dict(model), sep_id=model.config.sep_id)
+    assert config == model.config
+    ours = arrays_of(model)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path])
 
 
 MODERN = {
@@ -121,7 +147,8 @@ def test_exported_weights_are_imported_bit_for_bit():
     [
         (small_config("tupe_a"), r"position\.absolute='untied' .*'added'"),
         (small_config("bert_a", gated_mlp=True), r"model\.gated_mlp=True .*False"),
-        (small_config("rope"), r"model\.pre_layer_norm=False .*True"),
+        (small_config("rope", gated_mlp=True), r"model\.gated_mlp=True .*False"),
+        (small_config("rope", mask_dropout=0.1), r"model\.mask_dropout=0.1 .*0.0"),
         (small_config("bert_r"), r"position\.relative='t5' .*'none'"),
         (small_config("bert_a", share_layers=True), r"model\.share_layers=True .*False"),
     ],

@@ -22,7 +22,7 @@ do.
 
 --format=hf writes BERT-A for BertForMaskedLM and BertModel of Hugging Face's transformers (with a
 head for next sentences for BertForPreTraining), and RoPE in the block of configs/modern_rope.py for
-ModernBertForMaskedLM; it has no other encodings.
+ModernBertForMaskedLM, and RoPE in BERT's block for RoFormerForMaskedLM; it has no other encodings.
 ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and its generator for
 ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is written in their
 format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.

@@ -10,7 +10,6 @@ array_layouts.py   arrays that some model types split differently
 tokenizer.py       the tokenizer, from any of the files it may be in
 files.py           reads config.json and the weights
 importing.py       reads a whole folder
-exporting.py       writes a folder, for BERT-A, for ELECTRA with the positions of BERT-A, and for RoPE
-                   in ModernBERT's block
+exporting.py       writes a folder, for BERT-A, ELECTRA with the positions of BERT-A, and RoPE
 sentence_layout.py adds what sentence-transformers needs
 """

@@ -66,14 +66,25 @@ def roformer(
     state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
 ) -> dict[str, Array]:
     """RoFormer rotates features 2m and 2m + 1 of a head; here they become m and m + d/2."""
+    return _reordered(state, config, (config.head_size // 2, 2))
+
+
+def to_roformer(state: Mapping[str, Array], config: ModelConfig) -> dict[str, Array]:
+    """The inverse of `roformer`, for exports."""
+    return _reordered(state, config, (2, config.head_size // 2))
+
+
+def _reordered(
+    state: Mapping[str, Array], config: ModelConfig, axes: tuple[int, int]
+) -> dict[str, Array]:
+    """The features of each head's queries and keys, seen as a matrix of this shape, transposed."""
     arrays, size = dict(state), config.hidden_size
-    pairs = (config.num_heads, config.head_size // 2, 2)
     for attention in _attentions(config):
         for part in ("query", "key"):
             for kind, shape in (("weight", (size, size)), ("bias", (size,))):
                 name = f"{attention}.{part}.{kind}"
-                array_HxPx2 = _take(arrays, name, *shape).reshape(*pairs, *shape[1:])
-                arrays[name] = array_HxPx2.swapaxes(1, 2).reshape(shape)
+                of_heads = _take(arrays, name, *shape).reshape(config.num_heads, *axes, *shape[1:])
+                arrays[name] = np.ascontiguousarray(of_heads.swapaxes(1, 2)).reshape(shape)
     return arrays
 
 

@@ -140,7 +140,7 @@ def _convert(
         sep_id=sep_id,
         replaced_token_head=f"{table.replaced_dense}.weight" in state,
         next_sentence_head=f"{table.next_sentence}.weight" in state,
-        no_segments=model_type in ("bert", "electra")
+        no_segments=model_type in ("bert", "electra", "roformer")
         and _is_zero_segment(state.get(names.SEGMENTS)),
         rope_frequencies=frequencies[0] if frequencies else None,
     )
