@@ -72,7 +72,8 @@ def test_transformers_reads_rope_in_the_block_of_bert(tmp_path):
 
 @pytest.mark.parametrize("changes", [{}, {"segments": 2, "embedding_size": 8}], ids=str)
 def test_rope_in_the_block_of_bert_is_imported_bit_for_bit(changes):
-    model = spread_model(small_config("rope", **changes))
+    position = PositionConfig("none", "rope", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, **changes))
     config, theirs = params_from_state_dict(*to_state_dict(model), sep_id=model.config.sep_id)
     assert config == model.config
     ours = arrays_of(model)

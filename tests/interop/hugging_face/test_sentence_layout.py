@@ -9,6 +9,7 @@ from tests.interop.hugging_face import public_encoders as public
 from tests.model.helpers import save_folder, small_config, spread_model
 from tupe_jax import cli
 from tupe_jax.inference.loading import load
+from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
 
 TEXTS = ["the boat", "ab the boat ab ab", "a"]
 
@@ -45,7 +46,10 @@ def test_sentence_transformers_gives_the_same_vectors(exported):
 
 
 def test_a_sentencepiece_tokenizer_is_refused(tmp_path, capsys):
-    save_folder(tmp_path / "ours", spread_model(small_config("bert_a")))
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokenizer = train_sentencepiece([" ".join(letters), "a cat and a dog and a boat"] * 20, 70)
+    model = spread_model(small_config("bert_a", vocab_size=70))
+    save_folder(model, tmp_path / "ours", tokenizer)
     command = ["export", str(tmp_path / "ours"), str(tmp_path / "out")]
     assert cli.main([*command, "--format=sentence-transformers"]) == cli.USER_ERROR_EXIT_CODE
     assert "vocabulary.model" in capsys.readouterr().err

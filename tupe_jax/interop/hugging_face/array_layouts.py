@@ -54,10 +54,8 @@ def ernie(
 ) -> dict[str, Array]:
     """Every token is of the first task: its embedding joins those of the segments."""
     arrays = dict(state)
-    task_TxD = arrays.pop("embeddings.task_type_embeddings.weight", None)
     if settings.flag("use_task_id", False):
-        if task_TxD is None:
-            raise KeyError("embeddings.task_type_embeddings.weight")
+        task_TxD = arrays.pop("embeddings.task_type_embeddings.weight")
         arrays[SEGMENTS] = arrays[SEGMENTS] + task_TxD[0]
     return arrays
 

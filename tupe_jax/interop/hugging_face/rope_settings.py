@@ -62,7 +62,7 @@ def roformer(settings: JsonSettings, contents: CheckpointContents) -> ModelConfi
         settings,
         contents,
         _rope(settings),
-        segments=segment_count(settings),
+        segments=0 if contents.no_segments else segment_count(settings),
         embedding_size=0 if size == hidden_size else size,
     )
 
