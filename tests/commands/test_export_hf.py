@@ -56,6 +56,7 @@ def test_transformers_reads_a_modern_block(tmp_path):
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
 
+@pytest.mark.slow
 def test_transformers_reads_rope_in_the_block_of_bert(tmp_path):
     model = spread_model(small_config("rope", segments=2))
     write_files(model, None, tmp_path)
