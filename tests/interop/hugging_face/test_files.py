@@ -47,7 +47,6 @@ def test_weights_of_every_type_in_one_file_or_several(tmp_path, dtype, shards):
 QKV = ("q_proj", "k_proj", "v_proj")
 OLD_LAYOUTS = {
     "nomic_bert": {
-        "nomic_bert.": "bert.",
         "embeddings.LayerNorm": "emb_ln",
         "layers.": "encoder.layers.",
         "self_attn.o_proj": "attn.out_proj",
@@ -101,6 +100,13 @@ def test_an_older_layout_holds_the_same(kind):
     old, model = in_old_layout(kind), public.theirs(kind)
     assert not any("q_proj" in name or "layernorm" in name for name in old)
     assert_same(parsed(kind, old), parsed(kind, public.arrays(model)))
+
+
+def test_the_first_nomic_bert_with_a_head_had_the_prefix_of_bert():
+    old = in_old_layout("nomic_bert")
+    renamed = {name.replace("nomic_bert.", "bert."): array for name, array in old.items()}
+    assert renamed.keys() != old.keys()
+    assert_same(parsed("nomic_bert", renamed), parsed("nomic_bert", old))
 
 
 @pytest.mark.slow
