@@ -12,6 +12,7 @@ import transformers
 from tupe_jax.data.labelled.encode import join
 from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_tokenizer
 from tupe_jax.model.attention import segment_BxS
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.utils.errors import UserError
 
 SIZE = 1000
@@ -131,8 +132,9 @@ def assert_same_tokens(ours, theirs):
 
 def test_tokenizer_files(folder):
     path, kind = folder
-    theirs = FILES[kind][1].from_pretrained(path)
-    assert_same_tokens(read_tokenizer(path, kind, SIZE), theirs)
+    theirs, ours = FILES[kind][1].from_pretrained(path), read_tokenizer(path, kind, SIZE)
+    assert_same_tokens(ours, theirs)
+    assert_same_tokens(HuggingFaceTokenizer.parse(ours.content, path), theirs)
 
 
 def test_a_saved_tokenizer(folder, tmp_path):
@@ -258,3 +260,36 @@ def test_an_unknown_tokenizer_class_is_refused(tmp_path):
     written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
     with pytest.raises(UserError, match="BertJapaneseTokenizer"):
         read_tokenizer(tmp_path, "bert", SIZE)
+
+
+def test_eurobert_pads_with_its_end_of_text_and_has_no_unknown_token(tmp_path):
+    names = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>", "mask": "<|mask|>"}
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(CORPUS, vocab_size=400, special_tokens=[*names.values()])
+    special = {f"{name}_token": token for name, token in {**names, "pad": names["eos"]}.items()}
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special)
+    theirs.save_pretrained(tmp_path)
+    ours = read_tokenizer(tmp_path, "eurobert", SIZE)
+    for text in [*AWKWARD, "a <|mask|> boat<|end_of_text|>"]:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
+    assert ours.special.unk_id is None
+    assert ours.special.pad_id == ours.special.sep_id == theirs.eos_token_id
+    assert (ours.special.cls_id, ours.special.mask_id) == (
+        theirs.bos_token_id,
+        theirs.mask_token_id,
+    )
+
+
+@pytest.mark.parametrize("has_json", [False, True])
+def test_roformer_splits_chinese_into_characters_and_says_so(tmp_path, caplog, has_json):
+    wordpiece(tmp_path, BERT)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    if has_json:  # as RoFormerTokenizer writes it, which has code of its own for Chinese
+        fast = theirs.backend_tokenizer
+        fast.normalizer = tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False)
+        fast.save(str(tmp_path / "tokenizer.json"))
+        theirs = transformers.BertTokenizer.from_pretrained(tmp_path / "vocab.txt")
+    ours = read_tokenizer(tmp_path, "roformer", SIZE)
+    assert "jieba" in caplog.text
+    for text in AWKWARD:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
