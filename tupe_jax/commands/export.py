@@ -24,13 +24,12 @@ do.
 head for next sentences for BertForPreTraining), and RoPE in the block of configs/modern_rope.py for
 ModernBertForMaskedLM, and RoPE in BERT's block for RoFormerForMaskedLM; it has no other encodings.
 ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and its generator for
-ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is written in their
-format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.
+ElectraForMaskedLM, to the folder `generator` inside. The tokenizer is written in their format. A
+SentencePiece tokenizer is also copied, for tupe_jax.load.
 
---format=sentence-transformers writes the same as hf, and a pooling, for SentenceTransformer; it
-needs an imported tokenizer. --pooling=mean_all, the default, averages the vectors of all tokens,
-[CLS] and [SEP] included; --pooling=cls takes that of [CLS]. `tupe encode` with the same --pooling
-gives the same vectors.
+--format=sentence-transformers writes the same as hf, and a pooling, for SentenceTransformer.
+--pooling=mean_all, the default, averages the vectors of all tokens, [CLS] and [SEP] included;
+--pooling=cls takes that of [CLS]. `tupe encode` with the same --pooling gives the same vectors.
 
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A
@@ -77,19 +76,19 @@ def run(arguments: argparse.Namespace) -> None:
         save_model(model, arguments.out)
     else:
         card = model_card(model, arguments.out.name, arguments.format)
-        tokenizer = model.optional_tokenizer
-        content = None if tokenizer is None else tokenizer.content
+        needs_tokenizer = arguments.format == "sentence-transformers"
+        tokenizer = model.tokenizer if needs_tokenizer else model.optional_tokenizer
         generator = None if model.generator is None else model.generator.module
         with new_folder(arguments.out) as unfinished:
             if arguments.format in ("hf", "sentence-transformers"):
-                write_files(model.module, content, unfinished, generator)
-                if arguments.format == "sentence-transformers":
-                    write_modules(unfinished, model.config, content, arguments.pooling)
+                write_files(model.module, tokenizer, unfinished, generator)
+                if needs_tokenizer:
+                    write_modules(unfinished, model.config, arguments.pooling)
             else:
                 steps = model.metadata.step or 0
                 write_checkpoint(unfinished, model.module, tokenizer, num_updates=steps)
-                if content is not None:
-                    (unfinished / SENTENCEPIECE_TOKENIZER).write_bytes(content)
+                if tokenizer is not None:
+                    (unfinished / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer.content)
             (unfinished / CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")

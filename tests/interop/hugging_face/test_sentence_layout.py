@@ -45,12 +45,25 @@ def test_sentence_transformers_gives_the_same_vectors(exported):
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
 
-def test_a_sentencepiece_tokenizer_is_refused(tmp_path, capsys):
+@pytest.mark.slow
+def test_so_it_does_for_a_model_with_a_tokenizer_of_ours(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
     letters = "abcdefghijklmnopqrstuvwxyz"
     tokenizer = train_sentencepiece([" ".join(letters), "a cat and a dog and a boat"] * 20, 70)
     model = spread_model(small_config("bert_a", vocab_size=70))
     save_folder(model, tmp_path / "ours", tokenizer)
     command = ["export", str(tmp_path / "ours"), str(tmp_path / "out")]
+    assert cli.main([*command, "--format=sentence-transformers"]) == 0
+    expected = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
+    for folder in ("ours", "out"):
+        vectors = load(tmp_path / folder).encode(TEXTS, pooling="mean_all")
+        np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+def test_a_model_without_a_tokenizer_is_refused(tmp_path, capsys):
+    save_folder(spread_model(small_config("bert_a")), tmp_path / "ours")
+    command = ["export", str(tmp_path / "ours"), str(tmp_path / "out")]
     assert cli.main([*command, "--format=sentence-transformers"]) == cli.USER_ERROR_EXIT_CODE
-    assert "vocabulary.model" in capsys.readouterr().err
+    assert "tokenizer" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -12,14 +12,16 @@ import numpy as np
 import safetensors.numpy
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.hugging_face import array_layouts, files, names
+from tupe_jax.interop.hugging_face import array_layouts, files, names, sentencepiece_layout
 from tupe_jax.interop.hugging_face.common_settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.name_tables import NAMES
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
-from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, tokenizer_file_name
+from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
+from tupe_jax.tokenizers.base import Tokenizer
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 GENERATOR_FOLDER = "generator"
@@ -29,17 +31,17 @@ ModelType = Literal["bert", "electra", "modernbert", "roformer"]
 
 def write_files(
     model: MaskedLM,
-    tokenizer: bytes | None,
+    tokenizer: Tokenizer | None,
     folder: pathlib.Path,
     generator: MaskedLM | None = None,
 ) -> None:
-    """Write config, weights and the content of a tokenizer's file to an existing folder.
+    """Write config, weights and tokenizer to an existing folder.
 
     `from_pretrained` of the class that `architecture` names reads the config and the weights;
     those of a model with a head for next sentences `BertForPreTraining`, those of a discriminator
     `ElectraForPreTraining`, and those of its generator, in a folder inside, `ElectraForMaskedLM`.
-    An imported tokenizer is written in Hugging Face's format. A SentencePiece model is copied; only
-    tupe_jax reads it.
+    A tokenizer is written in Hugging Face's format. A SentencePiece model is also copied; tupe_jax
+    reads that one.
     """
     _write(*to_state_dict(model), tokenizer, folder)
     if generator is not None:
@@ -51,20 +53,26 @@ def write_files(
 def _write(
     config: Mapping[str, Any],
     state: dict[str, Array],
-    tokenizer: bytes | None,
+    tokenizer: Tokenizer | None,
     folder: pathlib.Path,
 ) -> None:
     if tokenizer is not None:
-        _write_tokenizer(tokenizer, folder)
+        _write_tokenizer(tokenizer, config, folder)
     _write_json(folder / files.CONFIG, config)
     safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
 
 
-def _write_tokenizer(tokenizer: bytes, folder: pathlib.Path) -> None:
-    if tokenizer_file_name(tokenizer) == SENTENCEPIECE_TOKENIZER:
-        (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer)
+def _write_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], folder: pathlib.Path) -> None:
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer.content)
+        _write_json(folder / TOKENIZER, sentencepiece_layout.tokenizer_json(tokenizer))
+        has_segments = config.get("type_vocab_size", 0) > 1
+        settings = sentencepiece_layout.tokenizer_settings(
+            config["max_position_embeddings"], has_segments=has_segments
+        )
+        _write_json(folder / TOKENIZER_SETTINGS, settings)
         return
-    saved = json.loads(tokenizer)
+    saved = json.loads(tokenizer.content)
     _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
     _write_json(folder / TOKENIZER, saved["tokenizer"])
 

@@ -5,22 +5,13 @@ import pathlib
 from typing import Literal
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, tokenizer_file_name
-from tupe_jax.utils.errors import UserError
 
 SentencePooling = Literal["cls", "mean_all"]
 _POOLING_FOLDER = "1_Pooling"
 
 
-def write_modules(
-    folder: pathlib.Path, config: ModelConfig, tokenizer: bytes | None, pooling: SentencePooling
-) -> None:
+def write_modules(folder: pathlib.Path, config: ModelConfig, pooling: SentencePooling) -> None:
     """Make a folder in Hugging Face's layout one that `SentenceTransformer` reads."""
-    if tokenizer is None or tokenizer_file_name(tokenizer) == SENTENCEPIECE_TOKENIZER:
-        raise UserError(
-            "--format=sentence-transformers needs the tokenizer of an imported model, because "
-            f"sentence-transformers does not read {SENTENCEPIECE_TOKENIZER}; use --format=hf"
-        )
     models = "sentence_transformers.models"
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": f"{models}.Transformer"},
