@@ -32,13 +32,15 @@ def get_config() -> ConfigDict:
     config.model.attention_implementation = "auto"  # a fused kernel where one can run
     config.model.layer_loop = "auto"  # unrolled on CPU, a scan over layers elsewhere
     config.model.remat = "none"  # repeat no matrix product in the backward pass
-    # Parts of ALBERT, BERT, ELECTRA and XLNet: for imported models and other objectives.
+    # Parts of ALBERT, BERT, ELECTRA, ESM and XLNet: for imported models and other objectives.
     config.model.embedding_size = 0  # 0: as hidden_size
     config.model.embedding_norm = True  # LayerNorm on the embeddings, as in BERT and TUPE
     config.model.segments = 0  # no segment embeddings
     config.model.segment_attention = False
     config.model.cls_last = False
     config.model.share_layers = False
+    config.model.mask_dropout = 0.0  # 0: [MASK] has an embedding like other tokens
+    config.model.mask_id = 3  # used with mask_dropout only
     config.model.masked_word_head = True
     config.model.replaced_token_head = False
     config.model.next_sentence_head = False

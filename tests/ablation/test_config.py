@@ -1,5 +1,6 @@
 """The settings of a study: those that runs share, and those in which variants differ."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from tupe_jax.ablation.config import (
     training_flops,
 )
 from tupe_jax.config.loading import known_configs, load_config
+from tupe_jax.config.schema import position_name
 from tupe_jax.finetune.config import FinetuneConfig
 from tupe_jax.utils.errors import UserError
 
@@ -41,6 +43,23 @@ def test_a_run_is_the_shared_pre_training_with_its_own_encoding_seed_and_rate():
 def test_a_variant_may_differ_in_more_than_its_encoding():
     deep = Variant("deep", "tupe_a", {"model.num_layers": 3})
     assert run_config(CONFIG, deep, 0, 1e-3).model.num_layers == 3
+
+
+@pytest.mark.parametrize("form", ["tiny", "paper"])
+def test_the_study_of_blocks_crosses_encodings_blocks_and_windows(form):
+    config = ablation_config(load_config(f"ablations/blocks:{form}"))
+    models = [run_config(config, variant, 0, 1e-3).model for variant in config.variants]
+    cells = {
+        (position_name(m.position), m.pre_layer_norm and m.gated_mlp, m.attention_window > 0)
+        for m in models
+    }
+    encodings = ("bert_a", "rope", "tupe_a", "tupe_r")
+    assert cells == set(itertools.product(encodings, (False, True), (False, True)))
+    assert len(models) == len(cells)
+    for model in models:
+        assert set(model.windows) == {0, model.attention_window}
+        weights = model.mlp_size * (3 if model.gated_mlp else 2)
+        assert weights == pytest.approx(2 * models[0].mlp_size, rel=0.01)
 
 
 def test_at_equal_flops_the_steps_of_a_variant_follow_from_its_cost():

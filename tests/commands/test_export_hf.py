@@ -1,10 +1,10 @@
 """An exported BERT-A computes the same in `transformers`."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 
@@ -20,15 +20,18 @@ from tupe_jax.config.schema import PositionConfig
 from tupe_jax.inference.loading import load
 from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
 from tupe_jax.interop.hugging_face.importing import params_from_state_dict
+from tupe_jax.model.attention import segment_BxS
 from tupe_jax.model.params import arrays_of
-from tupe_jax.tokenizers.sentencepiece import train_sentencepiece
+from tupe_jax.tokenizers.base import SpecialTokens
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
 
 def test_transformers_reads_what_was_trained_here(tmp_path):
     model = spread_model(small_config("bert_a", pooler=True))
-    write_files(model, b"our own", tmp_path)
-    assert (tmp_path / "vocabulary.model").read_bytes() == b"our own"
+    write_files(model, None, tmp_path)
+    assert not (tmp_path / "vocabulary.model").exists()
     theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path)
     tokens = random_tokens()
     is_word = tokens != 0
@@ -53,6 +56,33 @@ def test_transformers_reads_a_modern_block(tmp_path):
         expected = theirs(torch.tensor(tokens), torch.tensor(is_word)).logits.numpy()[is_word]
     ours = np.asarray(logits(model, tokens))[is_word]
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.slow
+def test_transformers_reads_rope_in_the_block_of_bert(tmp_path):
+    model = spread_model(small_config("rope", segments=2))
+    write_files(model, None, tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert isinstance(theirs, transformers.RoFormerForMaskedLM)
+    tokens = random_tokens()
+    is_word, segments = tokens != 0, np.asarray(segment_BxS(tokens, model.config.sep_id))
+    with torch.no_grad():
+        given = (torch.tensor(tokens), torch.tensor(is_word), torch.tensor(np.minimum(segments, 1)))
+        expected = theirs(*given).logits.numpy()[is_word]
+    ours = np.asarray(logits(model, tokens))[is_word]
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("changes", [{}, {"segments": 2, "embedding_size": 8}], ids=str)
+def test_rope_in_the_block_of_bert_is_imported_bit_for_bit(changes):
+    position = PositionConfig("none", "rope", untie_cls=False, max_length=20)
+    model = spread_model(small_config(position=position, **changes))
+    config, theirs = params_from_state_dict(*to_state_dict(model), sep_id=model.config.sep_id)
+    assert config == model.config
+    ours = arrays_of(model)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path])
 
 
 MODERN = {
@@ -95,7 +125,7 @@ def test_a_sentencepiece_model_is_exported_and_imported(tmp_path):
     vocabulary = train_sentencepiece([" ".join(words), "a cat and a dog and a boat"] * 20, 70)
     position = PositionConfig("added", "none", untie_cls=False, max_length=20)
     model = spread_model(small_config(position=position, vocab_size=70, num_layers=1))
-    write_files(model, vocabulary, tmp_path)
+    write_files(model, SentencePieceTokenizer.parse(vocabulary, tmp_path), tmp_path)
     back = load(tmp_path)
     assert back.tokenizer.content == vocabulary
     assert back.config == model.config
@@ -121,7 +151,8 @@ def test_exported_weights_are_imported_bit_for_bit():
     [
         (small_config("tupe_a"), r"position\.absolute='untied' .*'added'"),
         (small_config("bert_a", gated_mlp=True), r"model\.gated_mlp=True .*False"),
-        (small_config("rope"), r"model\.pre_layer_norm=False .*True"),
+        (small_config("rope", gated_mlp=True), r"model\.gated_mlp=True .*False"),
+        (small_config("rope", mask_dropout=0.1), r"model\.mask_dropout=0.1 .*0.0"),
         (small_config("bert_r"), r"position\.relative='t5' .*'none'"),
         (small_config("bert_a", share_layers=True), r"model\.share_layers=True .*False"),
     ],
@@ -132,10 +163,10 @@ def test_other_encodings_are_refused_by_the_setting(config, words):
 
 
 def test_a_tokenizer_that_bert_does_not_support_is_refused(tmp_path):
-    tokenizer = {"model": {"type": "BPE"}, "normalizer": None, "added_tokens": []}
-    vocabulary = json.dumps({"special": {}, "tokenizer": tokenizer}).encode()
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer = HuggingFaceTokenizer(tmp_path, SpecialTokens(0, 1, 2, 3), 1, False, 50, bpe)
     with pytest.raises(UserError, match=r"WordPiece .*BPE"):
-        write_files(spread_model(small_config("bert_a")), vocabulary, tmp_path)
+        write_files(spread_model(small_config("bert_a")), tokenizer, tmp_path)
 
 
 def test_a_head_is_not_dropped_silently():

@@ -257,7 +257,10 @@ def rope_dots(q, k, options, local):
     def rotation(position):
         matrix = np.eye(d)
         for m in range(n // 2):
-            angle = position * base ** (-2 * m / n)
+            turn = base ** (-2 * m / n)
+            if options.get("rope_precision") == "float16":
+                turn = float(np.float16(turn))
+            angle = position * turn
             a, b = m, m + n // 2
             matrix[a, a] = matrix[b, b] = math.cos(angle)
             matrix[a, b], matrix[b, a] = -math.sin(angle), math.sin(angle)
@@ -323,6 +326,10 @@ def encode_row(config, encoder, tokens):
         return np.tensordot(y, w["kernel"], axes) + w.get("bias", 0)
 
     x = encoder["word_embedding"][tokens]
+    if config.mask_dropout:
+        is_mask = tokens == config.mask_id
+        x = np.where(is_mask[:, None], 0, x * (1 - config.mask_dropout))
+        x = x / (1 - is_mask.sum() / words.sum())
     if position.absolute == "added":
         x = x + shared["absolute"]["table"][: len(tokens)]
     if position.absolute == "sinusoidal":

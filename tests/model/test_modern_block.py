@@ -41,6 +41,7 @@ def test_every_encoding_works_in_the_modern_block_with_windows(variant):
 
 
 PARTS = [
+    {"mask_dropout": 0.12, "mask_id": 7},
     {"norm": "rms_norm"},
     {"norm_bias": False},
     {"linear_bias": False},
@@ -67,6 +68,7 @@ def test_each_part_equals_its_formula(settings):
         {"rope_base": 160.0, "rope_local_base": 20.0},
         {"rope_base": 160.0},
         {"rope_share": 0.5},
+        {"rope_precision": "float16", "rope_base": 3.0},
     ],
     ids=str,
 )
@@ -85,6 +87,25 @@ def test_wrong_options_of_rope_are_refused_by_name(name, value):
         spread_model(config)
 
 
+def test_an_unknown_precision_of_rope_is_refused():
+    config = with_position(small_config("rope"), options={"rope_precision": "bfloat16"})
+    with pytest.raises(UserError, match=r"position\.options\.rope_precision 'bfloat16'"):
+        spread_model(config)
+
+
+def test_with_mask_dropout_a_mask_has_no_embedding_and_padding_is_not_counted():
+    """Its gradient is finite even for a sequence of padding only."""
+    config = small_config("none", mask_dropout=0.2, mask_id=7, embedding_norm=False)
+    model = spread_model(config)
+    tokens = np.array([[5, 7, 9, 11, 0, 0], [0, 0, 0, 0, 0, 0]])
+    table = np.asarray(model.encoder.word_embedding[...])
+    expected = table[tokens] * 0.8 / (1 - 1 / 4)
+    expected[tokens == 7] = expected[tokens == 0] = 0
+    np.testing.assert_allclose(model.encoder.embed(tokens), expected, rtol=1e-6)
+    gradient = nnx.grad(lambda m: jnp.square(m.encoder.embed(tokens)).sum())(model)
+    assert np.isfinite(gradient["encoder"]["word_embedding"][...]).all()
+
+
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
@@ -98,6 +119,8 @@ def test_wrong_options_of_rope_are_refused_by_name(name, value):
             "masked_word_transform=False .*output_embedding_size",
         ),
         ({"norm": "batch_norm"}, "model.norm='batch_norm'"),
+        ({"mask_dropout": 1.0}, "model.mask_dropout=1.0"),
+        ({"mask_dropout": 0.1, "mask_id": 50}, "model.mask_id=50 .*vocab_size=50"),
     ],
 )
 def test_impossible_blocks_are_refused_by_name(settings, name):

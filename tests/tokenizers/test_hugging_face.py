@@ -12,6 +12,7 @@ import transformers
 from tupe_jax.data.labelled.encode import join
 from tupe_jax.interop.hugging_face.tokenizer import KINDS, read_tokenizer
 from tupe_jax.model.attention import segment_BxS
+from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.utils.errors import UserError
 
 SIZE = 1000
@@ -28,6 +29,7 @@ AWKWARD = [
     "zero\u200bwidth \x00null\ufffd \u00a0hard\u3000space",
     "don't `quote' ``this'' [MASK] [SEP] <mask> </s> [unused3]",
     "https://example.org/a_b?c=d&e=%20 user@example.org #tag $5.00",
+    "MKTVRQERLKSIVRILERSKEPVSG<mask>AQ-LAEEL. <null_1> mk<cls>T",
 ]
 CORPUS = [*AWKWARD[2:], "the quick brown fox jumps over the lazy dog " * 3]
 
@@ -39,32 +41,54 @@ def wordpiece(folder, special):
     (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in dict.fromkeys(pieces)))
 
 
+AMINO_ACIDS = [*"LAGVSERTIDPKQNFYMHWCXBUZO.-"]
+
+
+def protein(folder, special):
+    pad, cls, sep, mask, unk = special
+    (folder / "vocab.txt").write_text(
+        "\n".join([cls, pad, sep, unk, *AMINO_ACIDS, "<null_1>", mask])
+    )
+
+
 def byte_level_bpe(folder, special):
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(CORPUS, vocab_size=400, special_tokens=special)
     tokenizer.save_model(str(folder))
 
 
+SENTENCEPIECE = {
+    "deberta": "spm.model",
+    "xlm-roberta": "sentencepiece.bpe.model",
+    "camembert": "sentencepiece.bpe.model",
+    "rembert": "sentencepiece.model",
+}
+
+
 def unigram(folder, special):
     pad, cls, sep, mask, unk = special
+    name = next(
+        (name for part, name in SENTENCEPIECE.items() if part in folder.name), "spiece.model"
+    )
+    is_fairseq = name == "sentencepiece.bpe.model"  # [PAD] and [MASK] are not in its file
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(CORPUS),
         model_writer=model,
         vocab_size=170,
         hard_vocab_limit=False,
-        pad_id=0,
+        pad_id=-1 if is_fairseq else 0,
         pad_piece=pad,
-        unk_id=1,
+        # RemBERT's class has this id in its code.
+        unk_id=0 if is_fairseq else 2 if "rembert" in folder.name else 1,
         unk_piece=unk,
-        bos_id=2,
+        bos_id=1 if is_fairseq or "rembert" in folder.name else 2,
         bos_piece=cls,
-        eos_id=3,
+        eos_id=2 if is_fairseq else 3,
         eos_piece=sep,
-        control_symbols=[mask, "<s>", "</s>", "<eop>", "<eod>"],
+        control_symbols=[] if is_fairseq else [mask, "<s>", "</s>", "<eop>", "<eod>"],
         minloglevel=2,
     )
-    name = "spm.model" if "deberta" in folder.name else "spiece.model"
     (folder / name).write_bytes(model.getvalue())
 
 
@@ -76,7 +100,15 @@ FILES = {
     "albert": (unigram, transformers.AlbertTokenizer),
     "xlnet": (unigram, transformers.XLNetTokenizer),
     "deberta-v2": (unigram, transformers.DebertaV2Tokenizer),
+    "xlm-roberta": (unigram, transformers.XLMRobertaTokenizer),
+    "camembert": (unigram, transformers.CamembertTokenizer),
+    "rembert": (unigram, transformers.RemBertTokenizer),
+    "esm": (protein, transformers.EsmTokenizer),
 }
+
+
+WITHOUT_SEGMENTS = ("roberta", "mpnet", "deberta", "xlm-roberta", "camembert", "esm")
+"""Their models have one segment, or none."""
 
 
 @pytest.fixture(scope="module", params=FILES)
@@ -94,20 +126,22 @@ def assert_same_tokens(ours, theirs):
     special = ours.special
     assert set(special.ids) <= set(theirs.all_special_ids)
     assert (special.pad_id, special.cls_id) == (theirs.pad_token_id, theirs.cls_token_id)
-    assert (special.sep_id, special.mask_id) == (theirs.sep_token_id, theirs.mask_token_id)
+    sep_id = theirs.eos_token_id if theirs.sep_token is None else theirs.sep_token_id  # ESM
+    assert (special.sep_id, special.mask_id) == (sep_id, theirs.mask_token_id)
 
 
 def test_tokenizer_files(folder):
     path, kind = folder
-    theirs = FILES[kind][1].from_pretrained(path)
-    assert_same_tokens(read_tokenizer(path, kind, SIZE), theirs)
+    theirs, ours = FILES[kind][1].from_pretrained(path), read_tokenizer(path, kind, SIZE)
+    assert_same_tokens(ours, theirs)
+    assert_same_tokens(HuggingFaceTokenizer.parse(ours.content, path), theirs)
 
 
 def test_a_saved_tokenizer(folder, tmp_path):
     path, kind = folder
     theirs = FILES[kind][1].from_pretrained(path)
     theirs.save_pretrained(tmp_path)
-    assert (tmp_path / "tokenizer.json").exists()
+    assert (tmp_path / "tokenizer.json").exists() == (kind != "esm")
     assert_same_tokens(read_tokenizer(tmp_path, kind, SIZE), theirs)
 
 
@@ -122,8 +156,13 @@ def test_sequences_of_one_text_and_of_a_pair_match_transformers(folder):
             # Version 5 of transformers doubles the first [SEP]. The model was trained with one, and
             # version 4 has one.
             wanted["input_ids"].remove(ours.special.sep_id)
+        if kind == "rembert":
+            # Version 5 of transformers adds no special tokens to what it reads from SentencePiece.
+            special = (ours.special.cls_id, ours.special.sep_id)
+            assert [token for token in row if token not in special] == wanted["input_ids"]
+            continue
         assert row == wanted["input_ids"]
-        if kind in ("roberta", "mpnet", "deberta"):  # their models have one segment, or none
+        if kind in WITHOUT_SEGMENTS:
             continue
         segments = np.asarray(segment_BxS(np.array([row]), ours.special.sep_id))[0]
         types = np.array(wanted["token_type_ids"])
@@ -221,3 +260,36 @@ def test_an_unknown_tokenizer_class_is_refused(tmp_path):
     written(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
     with pytest.raises(UserError, match="BertJapaneseTokenizer"):
         read_tokenizer(tmp_path, "bert", SIZE)
+
+
+def test_eurobert_pads_with_its_end_of_text_and_has_no_unknown_token(tmp_path):
+    names = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>", "mask": "<|mask|>"}
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(CORPUS, vocab_size=400, special_tokens=[*names.values()])
+    special = {f"{name}_token": token for name, token in {**names, "pad": names["eos"]}.items()}
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special)
+    theirs.save_pretrained(tmp_path)
+    ours = read_tokenizer(tmp_path, "eurobert", SIZE)
+    for text in [*AWKWARD, "a <|mask|> boat<|end_of_text|>"]:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
+    assert ours.special.unk_id is None
+    assert ours.special.pad_id == ours.special.sep_id == theirs.eos_token_id
+    assert (ours.special.cls_id, ours.special.mask_id) == (
+        theirs.bos_token_id,
+        theirs.mask_token_id,
+    )
+
+
+@pytest.mark.parametrize("has_json", [False, True])
+def test_roformer_splits_chinese_into_characters_and_says_so(tmp_path, caplog, has_json):
+    wordpiece(tmp_path, BERT)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    if has_json:  # as RoFormerTokenizer writes it, which has code of its own for Chinese
+        fast = theirs.backend_tokenizer
+        fast.normalizer = tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False)
+        fast.save(str(tmp_path / "tokenizer.json"))
+        theirs = transformers.BertTokenizer.from_pretrained(tmp_path / "vocab.txt")
+    ours = read_tokenizer(tmp_path, "roformer", SIZE)
+    assert "jieba" in caplog.text
+    for text in AWKWARD:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)

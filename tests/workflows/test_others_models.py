@@ -40,6 +40,10 @@ STEPS = [
         small="--config.length=16 --config.epochs=1",
         says="dev accuracy",
     ),
+    Step(
+        "tupe export bert-base-uncased sentences --format=sentence-transformers",
+        leaves="sentences/modules.json",
+    ),
     Step("tupe import-hf bert-base-uncased bert", leaves="bert/model.safetensors"),
     Step(
         "`load` accepts a work directory, a checkpoint, an exported or fine-tuned model",

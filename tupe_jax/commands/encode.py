@@ -4,8 +4,9 @@
   tupe encode runs/quickstart "a text" "another" > vectors.jsonl
 
 With --out, writes an array [texts, size] for numpy.load; otherwise prints one JSON object per line,
-{"text", "vector"}. A vector is the mean of the last hidden states of the text's tokens, or with
---pooling=cls the last hidden state of [CLS], which only fine-tuning trains.
+{"text", "vector"}. A vector is the mean of the last hidden states of the text's tokens, with
+--pooling=mean_all also of [CLS] and [SEP], as sentence-transformers has it; or with --pooling=cls
+the last hidden state of [CLS], which only fine-tuning trains.
 """
 
 import argparse
@@ -18,7 +19,9 @@ from tupe_jax.utils.paths import storage_path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_and_texts(parser)
-    parser.add_argument("--pooling", choices=["mean", "cls"], default="mean", help="default: mean")
+    parser.add_argument(
+        "--pooling", choices=["mean", "mean_all", "cls"], default="mean", help="default: mean"
+    )
     parser.add_argument("--out", type=storage_path, help="an .npy file (default: print JSON lines)")
 
 

@@ -22,10 +22,14 @@ do.
 
 --format=hf writes BERT-A for BertForMaskedLM and BertModel of Hugging Face's transformers (with a
 head for next sentences for BertForPreTraining), and RoPE in the block of configs/modern_rope.py for
-ModernBertForMaskedLM; it has no other encodings.
+ModernBertForMaskedLM, and RoPE in BERT's block for RoFormerForMaskedLM; it has no other encodings.
 ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and its generator for
-ElectraForMaskedLM, to the folder `generator` inside. An imported tokenizer is written in their
-format. A SentencePiece tokenizer is copied; only tupe_jax.load reads it.
+ElectraForMaskedLM, to the folder `generator` inside. The tokenizer is written in their format. A
+SentencePiece tokenizer is also copied, for tupe_jax.load.
+
+--format=sentence-transformers writes the same as hf, and a pooling, for SentenceTransformer.
+--pooling=mean_all, the default, averages the vectors of all tokens, [CLS] and [SEP] included;
+--pooling=cls takes that of [CLS]. `tupe encode` with the same --pooling gives the same vectors.
 
 All formats keep every bit of the weights. Only the default format keeps the metadata of fine-tuned
 heads (classes, score scale, input length): hf has no heads, and fairseq prints what is lost. A
@@ -41,7 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a work directory, a checkpoint or a model folder")
     parser.add_argument("out", type=storage_path, help="the folder to write; must not exist")
     parser.add_argument(
-        "--format", choices=["folder", "fairseq", "hf"], default="folder", help="default: folder"
+        "--format",
+        choices=["folder", "fairseq", "hf", "sentence-transformers"],
+        default="folder",
+        help="default: folder",
+    )
+    parser.add_argument(
+        "--pooling",
+        choices=["mean_all", "cls"],
+        default="mean_all",
+        help="of --format=sentence-transformers (default: mean_all)",
     )
     parser.add_argument(
         "--vocabulary",
@@ -55,6 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tupe_jax.inference.model_card import model_card, save_model
     from tupe_jax.interop.fairseq_checkpoint import CHECKPOINT, write_checkpoint
     from tupe_jax.interop.hugging_face.exporting import write_files
+    from tupe_jax.interop.hugging_face.sentence_layout import write_modules
     from tupe_jax.interop.model_folder import CARD, SENTENCEPIECE_TOKENIZER, new_folder
 
     model = load(arguments.checkpoint, arguments.vocabulary)
@@ -62,17 +76,19 @@ def run(arguments: argparse.Namespace) -> None:
         save_model(model, arguments.out)
     else:
         card = model_card(model, arguments.out.name, arguments.format)
-        tokenizer = model.optional_tokenizer
-        content = None if tokenizer is None else tokenizer.content
+        needs_tokenizer = arguments.format == "sentence-transformers"
+        tokenizer = model.tokenizer if needs_tokenizer else model.optional_tokenizer
         generator = None if model.generator is None else model.generator.module
         with new_folder(arguments.out) as unfinished:
-            if arguments.format == "hf":
-                write_files(model.module, content, unfinished, generator)
+            if arguments.format in ("hf", "sentence-transformers"):
+                write_files(model.module, tokenizer, unfinished, generator)
+                if needs_tokenizer:
+                    write_modules(unfinished, model.config, arguments.pooling)
             else:
                 steps = model.metadata.step or 0
                 write_checkpoint(unfinished, model.module, tokenizer, num_updates=steps)
-                if content is not None:
-                    (unfinished / SENTENCEPIECE_TOKENIZER).write_bytes(content)
+                if tokenizer is not None:
+                    (unfinished / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer.content)
             (unfinished / CARD).write_text(card, encoding="utf-8")
     files = ", ".join(sorted(file.name for file in arguments.out.iterdir()))
     print(f"in {arguments.out}: {files}")

@@ -5,8 +5,10 @@
 
 The folder has config.json, the weights (model.safetensors, or pytorch_model.bin, which needs
 PyTorch) and the tokenizer's files; nothing is downloaded. Model types: bert (also StructBERT and
-MiniLM), roberta, albert, electra, mpnet, deberta, deberta-v2 (version 3; the convolution of
-version 2 is not supported) and xlnet.
+MiniLM), ernie, distilbert, megatron-bert, rembert, roberta, xlm-roberta, camembert,
+roberta-prelayernorm, electra, albert, mpnet, deberta, deberta-v2 (version 3; the convolution of
+version 2 is not supported), xlnet, modernbert, roformer, esm, eurobert, nomic_bert, gte and
+jina_embeddings_v3 (without its task adapters).
 
 The result can be used, analyzed and fine-tuned like a model that was trained here. So can the
 downloaded folder itself. Arrays that are left out, such as heads of other objectives, are listed.

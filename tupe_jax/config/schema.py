@@ -115,6 +115,11 @@ class ModelConfig:
     """Token i of a local layer attends to j if |j - i| is at most half of it; 0: none is local."""
     attention_global_every: int = 3
     """With a window: every n-th layer, beginning with the first, attends to all tokens; 0: none."""
+    mask_dropout: float = 0.0
+    """[MASK] is embedded as zeros, and all embeddings are multiplied by (1 - mask_dropout) / (1 -
+    the sequence's share of [MASK]) (ESM); 0: [MASK] has an embedding."""
+    mask_id: int = 3
+    """[MASK]; read with `mask_dropout` only."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
     classifier_dropout: float = 0.1
@@ -141,7 +146,7 @@ class ModelConfig:
                 f"model.hidden_size={self.hidden_size} is not divisible by "
                 f"model.num_heads={self.num_heads}; every head needs the same number of features"
             )
-        for name in ("pad_id", "sep_id"):
+        for name in ("pad_id", "sep_id", *(["mask_id"] if self.mask_dropout else [])):
             if not 0 <= getattr(self, name) < self.vocab_size:
                 raise UserError(
                     f"model.{name}={getattr(self, name)} is outside the vocabulary: "
@@ -181,7 +186,7 @@ class ModelConfig:
             )
         if self.layer_norm_eps <= 0:
             raise UserError(f"model.layer_norm_eps={self.layer_norm_eps} must be above 0")
-        for name in ("dropout", "attention_dropout", "classifier_dropout"):
+        for name in ("dropout", "attention_dropout", "classifier_dropout", "mask_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"model.{name}={getattr(self, name)} must be in [0, 1)")
 

@@ -1,4 +1,4 @@
-"""Sentence vectors: the last hidden state of [CLS], or the mean over the text's tokens."""
+"""Sentence vectors: the last hidden state of [CLS], or a mean over tokens."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from tupe_jax.inference.batching import batches, encode_sentences
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.tokenizers.base import Tokenizer
 
-Pooling = Literal["cls", "mean"]
+Pooling = Literal["cls", "mean", "mean_all"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
@@ -24,7 +24,10 @@ def sentence_vectors(
     """One vector for each text, [N, D]."""
     graph, state = nnx.split(model)
     special = tokenizer.special
-    not_text = np.array([special.pad_id, special.cls_id, special.sep_id])
+    left_out = [special.pad_id]
+    if pooling == "mean":
+        left_out += [special.cls_id, special.sep_id]
+    not_text = np.array(left_out)
     sequences = encode_sentences(tokenizer, texts, model.config)
     vectors_NxD = np.empty((len(sequences), model.config.hidden_size), np.float32)
     for tokens_BxS, indices in batches(sequences, model.config):

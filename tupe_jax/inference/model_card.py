@@ -31,7 +31,7 @@ from tupe_jax.utils.text import markdown_table
 FORMS = ("", ":modern", ":tiny")
 
 
-Format = Literal["folder", "fairseq", "hf"]
+Format = Literal["folder", "fairseq", "hf", "sentence-transformers"]
 """The formats of `tupe export`."""
 
 
@@ -91,6 +91,10 @@ def _use(model: TrainedModel, name: str, format: Format) -> str:
             inside = f"{name}/{GENERATOR_FOLDER}"
             load += f"\ngenerator = transformers.{module}.from_pretrained({inside!r})"
         return f"```python\nimport transformers\n\n{load}\n```"
+    if format == "sentence-transformers":
+        load = f'model = SentenceTransformer({name!r})\nmodel.encode(["a text", "another"])'
+        imported = "from sentence_transformers import SentenceTransformer"
+        return f"```python\n{imported}\n\n{load}\n```"
     fills = has_lm_head or model.generator is not None
     call = 'fill_mask("a text with a [MASK] in it")' if fills else 'encode("a text")'
     if tokenizer is None:

@@ -143,8 +143,9 @@ class TrainedModel:
     def encode(self, texts: str | ManyTexts, pooling: Pooling = "mean") -> NDArray[np.float32]:
         """A vector for each text, [texts, size], or [size] for one.
 
-        `mean` averages the last hidden states of the text's tokens. `cls` is that of [CLS], which
-        only fine-tuning trains.
+        `mean` averages the last hidden states of the text's tokens, `mean_all` also those of [CLS]
+        and [SEP], as sentence-transformers does. `cls` is that of [CLS], which only fine-tuning
+        trains.
         """
         one_of(pooling, POOLINGS, "pooling")
         vectors_NxD = sentence_vectors(self.module, self.tokenizer, _listed(texts), pooling)

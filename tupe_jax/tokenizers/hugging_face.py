@@ -22,7 +22,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True)
 class HuggingFaceTokenizer:
-    """A WordPiece, byte-level BPE or unigram tokenizer.
+    """A WordPiece, byte-level BPE or unigram tokenizer, or one of whole tokens (ESM).
 
     As in the models' own code, the name of a special token in a text is encoded to that token.
     """

@@ -41,6 +41,18 @@ MODERNBERT = {
     **dict.fromkeys(("eos_token_id", "sep_token_id"), SEP),
 }
 
+DISTILBERT = {
+    "vocab_size": 60,
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": 24,
+    "pad_token_id": PAD,
+}
+ESM = {**SIZES, "mask_token_id": 2, "layer_norm_eps": 1e-5}
+EUROBERT = {**SIZES, **dict.fromkeys(("bos_token_id", "mask_token_id"), 2), "eos_token_id": SEP}
+
 MODELS = {
     "bert": (transformers.BertForPreTraining, transformers.BertConfig(**SIZES)),
     "roberta": (
@@ -71,6 +83,60 @@ MODELS = {
             tie_word_embeddings=False,
         ),
     ),
+    "distilbert": (transformers.DistilBertForMaskedLM, transformers.DistilBertConfig(**DISTILBERT)),
+    "xlm-roberta": (transformers.XLMRobertaForMaskedLM, transformers.XLMRobertaConfig(**SIZES)),
+    "camembert": (transformers.CamembertForMaskedLM, transformers.CamembertConfig(**SIZES)),
+    "ernie": (
+        transformers.ErnieForPreTraining,
+        transformers.ErnieConfig(**SIZES, type_vocab_size=4, use_task_id=True),
+    ),
+    "ernie-without-tasks": (transformers.ErnieForPreTraining, transformers.ErnieConfig(**SIZES)),
+    "roberta-prelayernorm": (
+        transformers.RobertaPreLayerNormForMaskedLM,
+        transformers.RobertaPreLayerNormConfig(**SIZES),
+    ),
+    "megatron-bert": (
+        transformers.MegatronBertForPreTraining,
+        transformers.MegatronBertConfig(**SIZES),
+    ),
+    "rembert": (
+        transformers.RemBertForMaskedLM,
+        transformers.RemBertConfig(
+            **SIZES, input_embedding_size=16, output_embedding_size=24, bos_token_id=2
+        ),
+    ),
+    "roformer": (
+        transformers.RoFormerForMaskedLM,
+        transformers.RoFormerConfig(**SIZES, embedding_size=16),
+    ),
+    "esm": (
+        transformers.EsmForMaskedLM,
+        transformers.EsmConfig(**ESM, token_dropout=True, position_embedding_type="rotary"),
+    ),
+    "esm-absolute": (
+        transformers.EsmForMaskedLM,
+        transformers.EsmConfig(
+            **ESM, emb_layer_norm_before=True, position_embedding_type="absolute"
+        ),
+    ),
+    "eurobert": (
+        transformers.EuroBertForMaskedLM,
+        transformers.EuroBertConfig(**EUROBERT, num_key_value_heads=2),
+    ),
+    "eurobert-with-biases": (
+        transformers.EuroBertForMaskedLM,
+        transformers.EuroBertConfig(
+            **EUROBERT,
+            **dict.fromkeys(("attention_bias", "mlp_bias", "tie_word_embeddings"), True),
+            rope_parameters={"rope_type": "default", "rope_theta": 250.0},
+        ),
+    ),
+    "nomic_bert": (transformers.NomicBertForMaskedLM, transformers.NomicBertConfig(**SIZES)),
+    "jina_embeddings_v3": (
+        transformers.JinaEmbeddingsV3ForMaskedLM,
+        transformers.JinaEmbeddingsV3Config(**SIZES),
+    ),
+    "gte": (transformers.GteForMaskedLM, transformers.GteConfig(**SIZES)),
     "deberta-v3": (
         transformers.DebertaV2ForMaskedLM,
         transformers.DebertaV2Config(
@@ -78,6 +144,10 @@ MODELS = {
         ),
     ),
 }
+
+
+WITHOUT_TOKEN_TYPES = ("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm")
+"""Types with a table of segments whose tokenizers put every token into the first."""
 
 
 @functools.cache
@@ -89,8 +159,12 @@ def theirs(kind):
     model = make(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_scale = "norm" in name.lower() and name.endswith("weight")
-            parameter.copy_(is_scale + 0.3 * torch.randn_like(parameter))
+            *_, part, last = name.lower().split(".")
+            is_scale = ("norm" in part or part == "ln") and last == "weight"
+            if parameter.requires_grad:  # RoFormer's table of sines is a parameter, too
+                parameter.copy_(is_scale + 0.3 * torch.randn_like(parameter))
+        if kind == "esm":  # published models have frequencies of this precision
+            model.esm.rotary_embeddings.inv_freq = model.esm.rotary_embeddings.inv_freq.half()
     return model
 
 
@@ -101,7 +175,7 @@ def arrays(model):
 def rows():
     """A pair and a single sentence with padding behind it: tokens, which are words, segments."""
     tokens = np.random.default_rng(0).integers(4, 60, (2, 20))
-    tokens[0, [8, 19]] = SEP
+    tokens[0, [3, 4]], tokens[0, [8, 19]] = 2, SEP
     tokens[1, 13], tokens[1, 14:] = SEP, PAD
     segments = np.zeros_like(tokens)
     segments[0, 9:] = 1
@@ -111,7 +185,7 @@ def rows():
 def run(model, tokens, is_word, segments):
     """Every output of `transformers` for these sequences."""
     has_segments = getattr(model.config, "type_vocab_size", 0) > 1
-    has_segments &= model.config.model_type != "roberta"  # its tokenizer returns none
+    has_segments &= model.config.model_type not in WITHOUT_TOKEN_TYPES
     has_segments |= model.config.model_type == "xlnet"
     with torch.no_grad():
         return model(

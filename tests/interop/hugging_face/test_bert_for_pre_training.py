@@ -19,6 +19,7 @@ from tupe_jax.inference.model_card import save_model
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.hugging_face import names
 from tupe_jax.interop.hugging_face.importing import params_from_state_dict
+from tupe_jax.interop.hugging_face.name_tables import BERT
 from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.params import arrays_of, model_from, path_names
 from tupe_jax.objectives.base import total_loss
@@ -105,7 +106,7 @@ def test_both_logits_both_losses_and_every_gradient():
         np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
     named = {path_names(path): np.asarray(g[...]) for path, g in nnx.to_flat_state(gradient)}
-    mappings = list(names.mappings(names.BERT, ours().config))
+    mappings = list(names.mappings(BERT, ours().config))
     expected = {
         name.removeprefix("bert."): parameter.grad.numpy()
         for name, parameter in theirs().named_parameters()

@@ -27,6 +27,7 @@ from tupe_jax.inference.model_card import save_model
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.hugging_face import names
 from tupe_jax.interop.hugging_face.importing import check_pair, params_from_state_dict
+from tupe_jax.interop.hugging_face.name_tables import ELECTRA
 from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.electra import Electra, own_paths
 from tupe_jax.model.params import arrays_of, path_names
@@ -117,7 +118,7 @@ def test_both_losses_and_every_gradient():
     compared = set()
     for part, model in (("generator", module.generator), ("discriminator", module.discriminator)):
         of_part = {path[1:]: g for path, g in named.items() if path[0] == part}
-        mappings = names.mappings(names.ELECTRA, model.config)
+        mappings = names.mappings(ELECTRA, model.config)
         ours_by_name = state_from_params(of_part, [m for m in mappings if m.path in of_part])
         for name, g in ours_by_name.items():
             other = theirs[part][name]

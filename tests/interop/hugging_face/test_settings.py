@@ -4,17 +4,15 @@ import pytest
 
 from tests.interop.hugging_face import public_encoders as public
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.hugging_face.settings import (
-    CONFIGS,
-    CheckpointContents,
-    JsonSettings,
-    model_config,
-)
+from tupe_jax.interop.hugging_face.common_settings import CheckpointContents
+from tupe_jax.interop.hugging_face.json_settings import JsonSettings
+from tupe_jax.interop.hugging_face.settings import CONFIGS, model_config
 from tupe_jax.utils.errors import UserError
 
 CONTENTS = CheckpointContents(pooler=True, masked_word_head=True, sep_id=3)
 ODD = [0, -1, -7, 1.5, "", "many", True, None, [], [1], {}, {"a": 1}, float("nan"), float("inf")]
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+SIZES_OF_DISTILBERT = ("vocab_size", "dim", "n_layers", "n_heads")
 SIZES_OF_XLNET = ("vocab_size", "d_model", "n_layer", "n_head")
 
 
@@ -48,7 +46,8 @@ def test_any_wrong_value_of_any_setting_is_a_one_line_error(kind):
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many", True, None, ...])
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_wrong_sizes_are_refused_by_the_name_in_config_json(kind, value):
-    for name in SIZES_OF_XLNET if kind == "xlnet" else SIZES:
+    others = {"xlnet": SIZES_OF_XLNET, "distilbert": SIZES_OF_DISTILBERT}
+    for name in others.get(kind, SIZES):
         with pytest.raises(UserError, match=rf"^config\.json.*{name}"):
             config_of(kind, {name: value})
 

@@ -1,16 +1,45 @@
-"""Convert the arrays that RoBERTa, DeBERTa and XLNet split differently from BERT."""
+"""Convert the arrays that some model types split differently from BERT."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.hugging_face.names import SEGMENTS
-from tupe_jax.interop.hugging_face.settings import JsonSettings
+from tupe_jax.interop.hugging_face.json_settings import JsonSettings
+from tupe_jax.interop.hugging_face.names import SEGMENTS, Names
 from tupe_jax.interop.param_mapping import check_shape
 from tupe_jax.model.params import Array
 
 RELATIVE = "encoder.rel_embeddings.weight"
+
+
+def split_joined(name: str, array: Array, table: Names) -> dict[str, Array]:
+    """The arrays that are one array in files of an older layout; others as they are."""
+    for joined, parts in table.joined.items():
+        if f".{joined}." in name:
+            pieces = np.array_split(array, len(parts))
+            return {
+                name.replace(joined, part): piece for part, piece in zip(parts, pieces, strict=True)
+            }
+    return {name: array}
+
+
+def with_zero_biases(
+    state: Mapping[str, Array], table: Names, config: ModelConfig
+) -> dict[str, Array]:
+    """The arrays, and zeros for the biases that only our model has. Fine-tuning trains them."""
+    arrays = dict(state)
+    for part in table.zero_biases:
+        if part == table.head_bias:
+            if config.masked_word_head:
+                arrays.setdefault(part, np.zeros(config.vocab_size, np.float32))
+            continue
+        for i in range(config.num_layers):
+            name = f"{table.layer.format(i)}.{part}"
+            if f"{name}.weight" in arrays:
+                rows = len(arrays[f"{name}.weight"])
+                arrays.setdefault(f"{name}.bias", np.zeros(rows, np.float32))
+    return arrays
 
 
 def roberta(
@@ -18,6 +47,62 @@ def roberta(
 ) -> dict[str, Array]:
     """Keep only the segment that its tokenizer gives to every token."""
     return {**state, SEGMENTS: state[SEGMENTS][: config.segments]}
+
+
+def ernie(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """Every token is of the first task: its embedding joins those of the segments."""
+    arrays = dict(state)
+    if settings.flag("use_task_id", False):
+        task_TxD = arrays.pop("embeddings.task_type_embeddings.weight")
+        arrays[SEGMENTS] = arrays[SEGMENTS] + task_TxD[0]
+    return arrays
+
+
+def roformer(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """RoFormer rotates features 2m and 2m + 1 of a head; here they become m and m + d/2."""
+    return _reordered(state, config, (config.head_size // 2, 2))
+
+
+def to_roformer(state: Mapping[str, Array], config: ModelConfig) -> dict[str, Array]:
+    """The inverse of `roformer`, for exports."""
+    return _reordered(state, config, (2, config.head_size // 2))
+
+
+def _reordered(
+    state: Mapping[str, Array], config: ModelConfig, axes: tuple[int, int]
+) -> dict[str, Array]:
+    """The features of each head's queries and keys, seen as a matrix of this shape, transposed."""
+    arrays, size = dict(state), config.hidden_size
+    for attention in _attentions(config):
+        for part in ("query", "key"):
+            for kind, shape in (("weight", (size, size)), ("bias", (size,))):
+                name = f"{attention}.{part}.{kind}"
+                of_heads = _take(arrays, name, *shape).reshape(config.num_heads, *axes, *shape[1:])
+                arrays[name] = np.ascontiguousarray(of_heads.swapaxes(1, 2)).reshape(shape)
+    return arrays
+
+
+def eurobert(
+    state: Mapping[str, Array], settings: JsonSettings, config: ModelConfig
+) -> dict[str, Array]:
+    """Copy keys and values that several heads share. Fine-tuning trains the copies separately."""
+    arrays = dict(state)
+    shared = settings.size("num_key_value_heads", config.num_heads)
+    rows = shared * config.head_size
+    for i in range(config.num_layers):
+        for part in "kv":
+            for kind, shape in (("weight", (rows, config.hidden_size)), ("bias", (rows,))):
+                name = f"layers.{i}.self_attn.{part}_proj.{kind}"
+                if kind == "bias" and not config.linear_bias:
+                    continue
+                array = _take(arrays, name, *shape).reshape(shared, config.head_size, *shape[1:])
+                copies = np.repeat(array, config.num_heads // shared, axis=0)
+                arrays[name] = copies.reshape(config.hidden_size, *shape[1:])
+    return arrays
 
 
 def deberta(

@@ -1,4 +1,4 @@
-"""Export BERT-A, also as ELECTRA, and RoPE in ModernBERT's block.
+"""Export BERT-A, also as ELECTRA, and RoPE in BERT's block (RoFormer) and in ModernBERT's.
 
 `transformers` has none of our other encodings.
 """
@@ -6,37 +6,42 @@
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import safetensors.numpy
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.interop.hugging_face import files, names
-from tupe_jax.interop.hugging_face.settings import ACTIVATIONS
+from tupe_jax.interop.hugging_face import array_layouts, files, names, sentencepiece_layout
+from tupe_jax.interop.hugging_face.common_settings import ACTIVATIONS
+from tupe_jax.interop.hugging_face.name_tables import NAMES
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
-from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER, tokenizer_file_name
+from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, arrays_of, classification_heads_of
+from tupe_jax.tokenizers.base import Tokenizer
+from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
 GENERATOR_FOLDER = "generator"
 
+ModelType = Literal["bert", "electra", "modernbert", "roformer"]
+
 
 def write_files(
     model: MaskedLM,
-    tokenizer: bytes | None,
+    tokenizer: Tokenizer | None,
     folder: pathlib.Path,
     generator: MaskedLM | None = None,
 ) -> None:
-    """Write config, weights and the content of a tokenizer's file to an existing folder.
+    """Write config, weights and tokenizer to an existing folder.
 
-    `BertForMaskedLM.from_pretrained` or `ModernBertForMaskedLM` reads the config and the weights;
+    `from_pretrained` of the class that `architecture` names reads the config and the weights;
     those of a model with a head for next sentences `BertForPreTraining`, those of a discriminator
     `ElectraForPreTraining`, and those of its generator, in a folder inside, `ElectraForMaskedLM`.
-    An imported tokenizer is written in Hugging Face's format. A SentencePiece model is copied; only
-    tupe_jax reads it.
+    A tokenizer is written in Hugging Face's format. A SentencePiece model is also copied; tupe_jax
+    reads that one.
     """
     _write(*to_state_dict(model), tokenizer, folder)
     if generator is not None:
@@ -48,20 +53,26 @@ def write_files(
 def _write(
     config: Mapping[str, Any],
     state: dict[str, Array],
-    tokenizer: bytes | None,
+    tokenizer: Tokenizer | None,
     folder: pathlib.Path,
 ) -> None:
     if tokenizer is not None:
-        _write_tokenizer(tokenizer, folder)
+        _write_tokenizer(tokenizer, config, folder)
     _write_json(folder / files.CONFIG, config)
     safetensors.numpy.save_file(state, folder / files.WEIGHTS, metadata={"format": "pt"})
 
 
-def _write_tokenizer(tokenizer: bytes, folder: pathlib.Path) -> None:
-    if tokenizer_file_name(tokenizer) == SENTENCEPIECE_TOKENIZER:
-        (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer)
+def _write_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], folder: pathlib.Path) -> None:
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer.content)
+        _write_json(folder / TOKENIZER, sentencepiece_layout.tokenizer_json(tokenizer))
+        has_segments = config.get("type_vocab_size", 0) > 1
+        settings = sentencepiece_layout.tokenizer_settings(
+            config["max_position_embeddings"], has_segments=has_segments
+        )
+        _write_json(folder / TOKENIZER_SETTINGS, settings)
         return
-    saved = json.loads(tokenizer)
+    saved = json.loads(tokenizer.content)
     _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
     _write_json(folder / TOKENIZER, saved["tokenizer"])
 
@@ -95,33 +106,31 @@ def _tokenizer_settings(
 def to_state_dict(
     model: MaskedLM, *, as_electra: bool = False
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The content of `config.json`, and the state dict of a BERT, an ELECTRA or a ModernBERT.
-
-    A model that detects replaced tokens is an ELECTRA, one with RoPE a ModernBERT.
-    """
+    """The content of `config.json`, and the state dict of a model of one of the types."""
     config = model.config
-    as_electra |= config.replaced_token_head
-    as_modernbert = _is_modernbert(config)
-    _check_settings(config, as_electra=as_electra)
+    model_type = _model_type(config, as_electra=as_electra)
+    _check_settings(config, model_type)
     if heads := classification_heads_of(model):
         raise UserError(
             f"--format=hf has no classification heads such as {next(iter(heads))!r}; export the "
             "model it was fine-tuned from, or leave out --format=hf"
         )
-    table = names.MODERNBERT if as_modernbert else names.ELECTRA if as_electra else names.BERT
+    table = NAMES[model_type]
     mappings = list(names.mappings(table, config))
     state = state_from_params(arrays_of(model), mappings)
-    if not as_modernbert:
+    if model_type != "modernbert":
         # `transformers` always adds a segment embedding; zeros have no effect.
         state.setdefault(names.SEGMENTS, np.zeros((1, config.word_size), np.float32))
+    if model_type == "roformer":
+        state = array_layouts.to_roformer(state, config)
     of_heads = {mapping.name for mapping in mappings if mapping.path[0].endswith("_head")}
     prefixed = {
         name if name in of_heads else f"{table.prefix}{name}": array
         for name, array in state.items()
     }
-    if as_modernbert:
+    if model_type == "modernbert":
         return _settings_of_modernbert(config), prefixed
-    return _settings(config, as_electra=as_electra), prefixed
+    return _settings(config, model_type), prefixed
 
 
 def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
@@ -130,12 +139,23 @@ def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
         return "ElectraForPreTraining"
     if config.next_sentence_head:
         return "BertForPreTraining" if config.masked_word_head else "BertForNextSentencePrediction"
-    kind = "ModernBert" if _is_modernbert(config) else "Electra" if as_electra else "Bert"
-    return f"{kind}ForMaskedLM" if config.masked_word_head else f"{kind}Model"
+    classes: dict[ModelType, str] = {
+        "bert": "Bert",
+        "electra": "Electra",
+        "modernbert": "ModernBert",
+        "roformer": "RoFormer",
+    }
+    of_type = classes[_model_type(config, as_electra=as_electra)]
+    return f"{of_type}ForMaskedLM" if config.masked_word_head else f"{of_type}Model"
 
 
-def _is_modernbert(config: ModelConfig) -> bool:
-    return config.position.relative == "rope"
+def _model_type(config: ModelConfig, *, as_electra: bool) -> ModelType:
+    """A model that detects replaced tokens is an ELECTRA; RoPE is in one of two blocks."""
+    if as_electra or config.replaced_token_head:
+        return "electra"
+    if config.position.relative == "rope":
+        return "modernbert" if config.pre_layer_norm else "roformer"
+    return "bert"
 
 
 def _activation(config: ModelConfig) -> str:
@@ -192,11 +212,15 @@ def _settings_of_modernbert(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _settings(config: ModelConfig, *, as_electra: bool) -> dict[str, Any]:
-    electra = {"model_type": "electra", "embedding_size": config.word_size}
+def _settings(config: ModelConfig, model_type: ModelType) -> dict[str, Any]:
+    own: dict[ModelType, dict[str, Any]] = {
+        "electra": {"embedding_size": config.word_size},
+        "roformer": {"embedding_size": config.word_size, "rotary_value": False},
+    }
     return {
-        "architectures": [architecture(config, as_electra=as_electra)],
-        **(electra if as_electra else {"model_type": "bert"}),
+        "architectures": [architecture(config, as_electra=model_type == "electra")],
+        "model_type": model_type,
+        **own.get(model_type, {}),
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_layers,
@@ -214,12 +238,12 @@ def _settings(config: ModelConfig, *, as_electra: bool) -> dict[str, Any]:
     }
 
 
-def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
+def _check_settings(config: ModelConfig, model_type: ModelType) -> None:
     position = config.position
-    as_modernbert = _is_modernbert(config)
+    has_rope = model_type in ("modernbert", "roformer")
     required: dict[str, Any] = {
-        "position.absolute": "none" if as_modernbert else "added",
-        "position.relative": "rope" if as_modernbert else "none",
+        "position.absolute": "none" if has_rope else "added",
+        "position.relative": "rope" if has_rope else "none",
         "position.untie_cls": False,
         "model.embedding_norm": True,
         "model.segment_attention": False,
@@ -228,25 +252,30 @@ def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
         "model.norm": "layer_norm",
         "model.query_key_norm": False,
         "model.masked_word_transform": True,
+        "model.mask_dropout": 0.0,
     }
-    if as_modernbert:
-        what = "RoPE in the block of configs/modern_rope.py"
+    if has_rope:
         required |= {
             "position.options.rope_share": 1.0,
+            "position.options.rope_precision": "float32",
+            "model.pooler": False,
+            "model.replaced_token_head": False,
+        }
+    if model_type == "modernbert":
+        what = "RoPE in the block of configs/modern_rope.py"
+        required |= {
             "model.embedding_size": 0,
             "model.segments": 0,
             "model.pre_layer_norm": True,
             "model.first_attention_norm": False,
             "model.gated_mlp": True,
-            "model.pooler": False,
-            "model.replaced_token_head": False,
         }
         if config.attention_window and not config.attention_global_every:
             required["model.attention_global_every"] = 3
         if config.output_embedding_size:
             required["model.output_embedding_size"] = config.hidden_size
     else:
-        what = "BERT-A"
+        what = "RoPE in BERT's block" if has_rope else "BERT-A"
         required |= {
             "model.pre_layer_norm": False,
             "model.norm_bias": True,
@@ -255,20 +284,24 @@ def _check_settings(config: ModelConfig, *, as_electra: bool) -> None:
             "model.attention_window": 0,
             "model.output_embedding_size": 0,
         }
-        if not as_electra:
+        if model_type == "bert":
             required["model.embedding_size"] = 0
-        else:
+        if model_type == "roformer":
+            required["position.options.rope_base"] = 10_000.0
+        if model_type == "electra":
             required["model.pooler"] = False
             if config.masked_word_head:  # `transformers` uses the exact GELU in this head
                 required["model.activation"] = "gelu"
     values = {
         **{f"model.{name}": value for name, value in vars(config).items()},
         **{f"position.{name}": value for name, value in vars(position).items()},
+        "position.options.rope_base": position.options.get("rope_base", 10_000.0),
         "position.options.rope_share": position.options.get("rope_share", 1.0),
+        "position.options.rope_precision": position.options.get("rope_precision", "float32"),
     }
     for name, expected in required.items():
         if values[name] != expected:
             raise UserError(
-                f"Hugging Face's format holds BERT-A and RoPE in ModernBERT's block only; for "
+                "Hugging Face's format holds BERT-A and RoPE in BERT's or ModernBERT's block; for "
                 f"{what} {name}={values[name]!r} should be {expected!r}"
             )

@@ -8,12 +8,10 @@ import numpy as np
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.config.validation import one_of
 from tupe_jax.interop.hugging_face import array_layouts, files, names
-from tupe_jax.interop.hugging_face.settings import (
-    CheckpointContents,
-    JsonSettings,
-    model_config,
-    name_source_in_errors,
-)
+from tupe_jax.interop.hugging_face.common_settings import CheckpointContents
+from tupe_jax.interop.hugging_face.json_settings import JsonSettings, name_source_in_errors
+from tupe_jax.interop.hugging_face.name_tables import NAMES
+from tupe_jax.interop.hugging_face.settings import model_config
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import check_names, params_from_state
@@ -24,31 +22,30 @@ from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path
 
-NAMES: Mapping[str, names.Names] = {
-    "bert": names.BERT,
-    "roberta": names.ROBERTA,
-    "electra": names.ELECTRA,
-    "albert": names.ALBERT,
-    "mpnet": names.MPNET,
-    "deberta": names.DEBERTA,
-    "deberta-v2": names.DEBERTA,
-    "xlnet": names.XLNET,
-    "modernbert": names.MODERNBERT,
-}
-
 ARRAY_LAYOUTS = {
     "roberta": array_layouts.roberta,
+    "xlm-roberta": array_layouts.roberta,
+    "camembert": array_layouts.roberta,
+    "roberta-prelayernorm": array_layouts.roberta,
+    "jina_embeddings_v3": array_layouts.roberta,
+    "ernie": array_layouts.ernie,
+    "roformer": array_layouts.roformer,
+    "eurobert": array_layouts.eurobert,
     "deberta": array_layouts.deberta,
     "deberta-v2": array_layouts.deberta_v2,
     "xlnet": array_layouts.xlnet,
 }
 
 
+_NEVER_READ = {"jina_embeddings_v3": ("the task adapters, which are in other files",)}
+"""What is left out of every model of a type, besides arrays in its files."""
+
+
 def read_folder(folder: Path) -> tuple[ModelConfig, ParamArrays, Tokenizer, list[str]]:
-    """The config, the parameters, the tokenizer, and the names of the arrays that are left out."""
+    """The config, the parameters, the tokenizer, and what is left out."""
     settings = files.require_config(folder)
     source = str(folder / files.CONFIG)
-    model_type = one_of(str(settings["model_type"]), NAMES, f"model_type in {source}")
+    model_type = _model_type(settings, source)
     size = JsonSettings(settings, source).size("vocab_size")
     tokenizer = _read_tokenizer(folder, model_type, size)
     state = files.read_arrays(folder)
@@ -56,7 +53,28 @@ def read_folder(folder: Path) -> tuple[ModelConfig, ParamArrays, Tokenizer, list
         settings, state, sep_id=tokenizer.special.sep_id, source=source
     )
     unused = sorted(n for n in state if names.is_unused(NAMES[model_type], config, n))
-    return config, params, tokenizer, unused
+    return config, params, tokenizer, [*unused, *_NEVER_READ.get(model_type, ())]
+
+
+_ONCE_OWN_CODE = ("eurobert", "nomic_bert", "jina_embeddings_v3", "gte")
+"""Types that were published with their own code, and are in `transformers` now."""
+
+
+def _model_type(settings: Mapping[str, Any], source: str) -> str:
+    """The model type; raise if the settings show that the arrays are not those of this type."""
+    model_type = str(settings.get("model_type"))
+    own_code = settings.get("auto_map") or {}
+    if model_type not in _ONCE_OWN_CODE and any(name != "AutoTokenizer" for name in own_code):
+        raise UserError(
+            f"{source}: auto_map: the model has code of its own, which is not executed; a model of "
+            f"type {model_type!r} without auto_map is needed"
+        )
+    if settings.get("quantization_config"):
+        raise UserError(
+            f"{source}: quantization_config: quantized weights are not supported; use the "
+            "original model"
+        )
+    return one_of(model_type, NAMES, f"model_type in {source}")
 
 
 def check_pair(
@@ -102,7 +120,7 @@ def params_from_state_dict(
     checkpoint has them; heads of other objectives and tasks are left out. A missing, unknown or
     misshapen array is an error.
     """
-    model_type = one_of(str(settings.get("model_type")), NAMES, f"model_type in {source}")
+    model_type = _model_type(settings, source)
     with name_source_in_errors(source):
         return _convert(model_type, JsonSettings(settings, source), state, sep_id)
 
@@ -111,17 +129,20 @@ def _convert(
     model_type: str, settings: JsonSettings, state: Mapping[str, Array], sep_id: int
 ) -> tuple[ModelConfig, ParamArrays]:
     table = NAMES[model_type]
-    state = _usual_names(state, table, settings.flag("tie_word_embeddings", True))
+    has_head = _has_masked_word_head(state, table, settings)
+    state = _usual_names(state, table, settings.flag("tie_word_embeddings", table.is_tied))
     untied_VxE = state.get(table.output_embedding)
+    frequencies = [a for name, a in state.items() if name.endswith(names.ROPE_FREQUENCIES)]
     contents = CheckpointContents(
         pooler=f"{table.pooler}.weight" in state,
-        masked_word_head=f"{table.head_dense}.weight" in state,
+        masked_word_head=has_head,
         output_embedding_size=0 if untied_VxE is None else untied_VxE.shape[-1],
         sep_id=sep_id,
         replaced_token_head=f"{table.replaced_dense}.weight" in state,
         next_sentence_head=f"{table.next_sentence}.weight" in state,
-        no_segments=model_type in ("bert", "electra")
+        no_segments=model_type in ("bert", "electra", "roformer")
         and _is_zero_segment(state.get(names.SEGMENTS)),
+        rope_frequencies=frequencies[0] if frequencies else None,
     )
     if contents.no_segments:
         del state[names.SEGMENTS]
@@ -132,6 +153,7 @@ def _convert(
             state = ARRAY_LAYOUTS[model_type](state, settings, config)
         except KeyError as error:
             raise UserError(f"the checkpoint lacks {error.args[0]}") from None
+    state = array_layouts.with_zero_biases(state, table, config)
     if table.position_embeddings in state:
         # The first rows of RoBERTa's table are unused: positions start after the padding id.
         offset = settings.number("max_position_embeddings", 512) - config.position.max_length
@@ -146,17 +168,27 @@ def _is_zero_segment(segments_NxD: Array | None) -> bool:
     return segments_NxD is not None and len(segments_NxD) == 1 and not segments_NxD.any()
 
 
+def _has_masked_word_head(
+    state: Mapping[str, Array], table: names.Names, settings: JsonSettings
+) -> bool:
+    """A head without a dense layer and with a tied output matrix may have no array of its own."""
+    own = f"{table.head_dense}.weight" if table.head_dense else table.output_embedding
+    if any(names.usual_name(table, name) == own for name in state):
+        return True
+    classes = settings.values.get("architectures")
+    return not table.head_dense and isinstance(classes, list) and "MaskedLM" in str(classes)
+
+
 def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) -> dict[str, Array]:
     """The arrays by current names, without the prefix of a model with a head and without copies.
 
     In a tied model the output matrix is such a copy; in an untied model it is kept.
     """
-    renamed = {}
+    renamed: dict[str, Array] = {}
     for name, array in state.items():
-        name = name.removeprefix(table.prefix)
-        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")  # checkpoints before 2019
-        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-        renamed[name] = np.asarray(array, np.float32)
+        renamed |= array_layouts.split_joined(
+            names.usual_name(table, name), np.asarray(array, np.float32), table
+        )
     for copy, original in table.head_copies.items():
         if copy not in renamed or (copy == table.output_embedding and not is_tied):
             continue

@@ -1,7 +1,7 @@
 """The names that each model type gives to the arrays of the one encoder."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from tupe_jax.config.schema import ModelConfig
@@ -9,19 +9,8 @@ from tupe_jax.interop.param_mapping import Layout, ParamMapping, linear, norm
 from tupe_jax.model.params import Path
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
-_RELATIVE = ("positions", "relative")
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-_OTHERS_HEADS = (
-    "classifier.",
-    "qa_outputs.",
-    "score.",
-    "sequence_summary.",
-    "logits_proj.",
-    "start_logits.",
-    "end_logits.",
-    "answer_class.",
-)
-"""Prefixes of the arrays of task heads, of any model type."""
+ROPE_FREQUENCIES = "rotary_embeddings.inv_freq"
+"""The end of the names of arrays with frequencies that follow from the config."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +40,12 @@ class Names:
 
     prefix: str
     """The prefix of the encoder's names in a model with a head."""
+    old_prefix: str = ""
+    """The same in files from before `transformers` had the model type."""
+    old_parts: Mapping[str, str] = field(default_factory=dict)
+    """Parts of names in such files, and what they are now."""
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Arrays of such files that are now several, one below the other."""
     word_embeddings: str = "embeddings.word_embeddings.weight"
     position_embeddings: str = "embeddings.position_embeddings.weight"
     embedding_norm: str = "embeddings.LayerNorm"
@@ -63,6 +58,10 @@ class Names:
     """The norm at the end of a model whose norms come before the sub-layers."""
     output_embedding: str = ""
     """The output matrix, if it is not the token embedding."""
+    is_tied: bool = True
+    """What `tie_word_embeddings` is if the config does not say it."""
+    zero_biases: tuple[str, ...] = ()
+    """Projections of a layer, and arrays of the head, of which we have a bias but they do not."""
     relative_table: str = ""
     layer_terms: Mapping[Path, tuple[str, Layout]] = field(default_factory=dict)
     """Other arrays of a layer's attention: our path, their name and layout."""
@@ -76,162 +75,22 @@ class Names:
     """Prefixes of arrays to leave out: heads of other objectives, and buffers."""
 
 
-BERT = Names(
-    prefix="bert.",
-    layer="encoder.layer.{}",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    output="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    mlp_in="intermediate.dense",
-    mlp_out="output.dense",
-    mlp_norm="output.LayerNorm",
-    head_dense="cls.predictions.transform.dense",
-    head_norm="cls.predictions.transform.LayerNorm",
-    head_bias="cls.predictions.bias",
-    head_copies={
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
-    next_sentence="cls.seq_relationship",
-    unused=(*_BUFFERS, *_OTHERS_HEADS),
-)
-
-ROBERTA = replace(
-    BERT,
-    prefix="roberta.",
-    head_dense="lm_head.dense",
-    head_norm="lm_head.layer_norm",
-    head_bias="lm_head.bias",
-    head_copies={
-        "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
-)
-
-ELECTRA = replace(
-    BERT,
-    prefix="electra.",
-    embedding_projection="embeddings_project",
-    head_dense="generator_predictions.dense",
-    head_norm="generator_predictions.LayerNorm",
-    head_bias="generator_lm_head.bias",
-    head_copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
-    replaced_dense="discriminator_predictions.dense",
-    replaced_output="discriminator_predictions.dense_prediction",
-)
-
-MPNET = replace(
-    ROBERTA,
-    prefix="mpnet.",
-    query="attention.attn.q",
-    key="attention.attn.k",
-    value="attention.attn.v",
-    output="attention.attn.o",
-    attention_norm="attention.LayerNorm",
-    relative_table="encoder.relative_attention_bias.weight",
-)
-
-ALBERT = replace(
-    BERT,
-    prefix="albert.",
-    layer="encoder.albert_layer_groups.{}.albert_layers.0",
-    query="attention.query",
-    key="attention.key",
-    value="attention.value",
-    output="attention.dense",
-    attention_norm="attention.LayerNorm",
-    mlp_in="ffn",
-    mlp_out="ffn_output",
-    mlp_norm="full_layer_layer_norm",
-    embedding_projection="encoder.embedding_hidden_mapping_in",
-    pooler="pooler",
-    head_dense="predictions.dense",
-    head_norm="predictions.LayerNorm",
-    head_bias="predictions.bias",
-    head_copies={
-        "predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "predictions.decoder.bias": "predictions.bias",
-    },
-    unused=(*_BUFFERS, *_OTHERS_HEADS, "sop_classifier."),
-)
-
-
-DEBERTA = replace(  # version 1 also has these names, after `array_layouts.deberta`
-    BERT,
-    prefix="deberta.",
-    query="attention.self.query_proj",
-    key="attention.self.key_proj",
-    value="attention.self.value_proj",
-    relative_table="encoder.rel_embeddings.weight",
-    layer_terms={
-        (*_RELATIVE, "key_kernel"): ("attention.self.pos_key_proj.weight", "kernel"),
-        (*_RELATIVE, "key_bias"): ("attention.self.pos_key_proj.bias", "vector"),
-        (*_RELATIVE, "query_kernel"): ("attention.self.pos_query_proj.weight", "kernel"),
-        (*_RELATIVE, "query_bias"): ("attention.self.pos_query_proj.bias", "vector"),
-    },
-    pooler="",  # it belongs to a classifier and has another activation
-    unused=(*_BUFFERS, *_OTHERS_HEADS, "pooler.", "lm_predictions.", "mask_predictions."),
-)
-
-
-XLNET = replace(
-    BERT,
-    prefix="transformer.",
-    word_embeddings="word_embedding.weight",
-    layer="layer.{}",
-    query="rel_attn.q",
-    key="rel_attn.k",
-    value="rel_attn.v",
-    output="rel_attn.o",
-    attention_norm="rel_attn.layer_norm",
-    mlp_in="ff.layer_1",
-    mlp_out="ff.layer_2",
-    mlp_norm="ff.layer_norm",
-    layer_terms={
-        (*_RELATIVE, "kernel"): ("rel_attn.r", "same"),
-        (*_RELATIVE, "u_bias"): ("rel_attn.r_w_bias", "same"),
-        (*_RELATIVE, "v_bias"): ("rel_attn.r_r_bias", "same"),
-        ("segments", "table"): ("rel_attn.seg_embed", "same"),
-        ("segments", "bias"): ("rel_attn.r_s_bias", "same"),
-    },
-    pooler="",
-    unused=(*_OTHERS_HEADS, "mask_emb", "lm_loss."),
-)
-
-
-MODERNBERT = Names(
-    prefix="model.",
-    word_embeddings="embeddings.tok_embeddings.weight",
-    embedding_norm="embeddings.norm",
-    layer="layers.{}",
-    query="attn.Wqkv",
-    key="attn.Wqkv",
-    value="attn.Wqkv",
-    output="attn.Wo",
-    attention_norm="attn_norm",
-    mlp_gate="mlp.Wi",
-    mlp_in="mlp.Wi",
-    mlp_out="mlp.Wo",
-    mlp_norm="mlp_norm",
-    final_norm="final_norm",
-    head_dense="head.dense",
-    head_norm="head.norm",
-    head_bias="decoder.bias",
-    head_copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
-    output_embedding="decoder.weight",
-    pooler="",
-    unused=_OTHERS_HEADS,
-)
+def usual_name(names: Names, name: str) -> str:
+    """The current name of an array, without the prefix of a model with a head."""
+    name = name.removeprefix(names.prefix).removeprefix(names.old_prefix)
+    # Checkpoints before 2019 have the names of TensorFlow.
+    parts = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    for old, new in {**parts, **names.old_parts}.items():
+        name = name.replace(old, new)
+    return name
 
 
 def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
     """Whether our model leaves out this array of a checkpoint."""
-    name = name.removeprefix(names.prefix)
+    name = usual_name(names, name)
     # DeBERTa's files keep a position table that the model does not use.
     is_idle = name == names.position_embeddings and config.position.absolute != "added"
-    return is_idle or name.startswith(names.unused)
+    return is_idle or name.startswith(names.unused) or name.endswith(ROPE_FREQUENCIES)
 
 
 def mappings(names: Names, config: ModelConfig) -> Iterator[ParamMapping]:

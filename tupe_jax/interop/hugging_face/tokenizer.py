@@ -2,21 +2,27 @@
 
 import importlib
 import json
+import logging
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tupe_jax.interop.hugging_face.files import CONFIG
-from tupe_jax.interop.hugging_face.settings import JsonSettings
+from tupe_jax.interop.hugging_face.json_settings import JsonSettings
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer, library
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import Path
 
-TOKENIZER, WORDPIECE, SENTENCEPIECE = "tokenizer.json", "vocab.txt", ("spiece.model", "spm.model")
+TOKENIZER, WORDPIECE = "tokenizer.json", "vocab.txt"
+SENTENCEPIECE = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "sentencepiece.model")
 BPE = ("vocab.json", "merges.txt")
 TOKENIZER_SETTINGS, ADDED_TOKENS = "tokenizer_config.json", "added_tokens.json"
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,29 @@ class TokenizerKind:
     """[MASK] includes the space before it."""
     adds_mask: bool = False
     """[MASK] is added after the tokens of the file."""
-    keeps_spaces: bool = False
-    """Text is not split at spaces before SentencePiece."""
+    normalizer: Literal["albert", "deberta-v2", "rembert", "xlm-roberta"] = "albert"
+    """The model type whose way to normalize and split text before SentencePiece it has."""
+    first_tokens: tuple[str, ...] = ()
+    """Tokens that come before SentencePiece's; [MASK] then comes after them."""
+    dropped_pieces: int = 0
+    """How many of SentencePiece's first tokens are left out."""
+    is_vocabulary: bool = False
+    """Every token of vocab.txt is found wherever it is in a text, as the amino acids of ESM."""
+    needs_jieba: bool = False
+    """Chinese is split into words by jieba. Here it is split into characters."""
+    has_bos: bool = False
+    """[CLS] and [SEP] are called bos_token and eos_token."""
 
 
 _BERT = TokenizerKind("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", lower_case=True)
 _ROBERTA = TokenizerKind("<pad>", "<s>", "</s>", "<mask>", "<unk>", pair_separators=2)
+_XLM_ROBERTA = replace(
+    _ROBERTA,
+    lower_case=None,
+    normalizer="xlm-roberta",
+    first_tokens=("<s>", "<pad>", "</s>", "<unk>"),
+    dropped_pieces=3,
+)
 
 KINDS: Mapping[str, TokenizerKind] = {
     "bert": _BERT,
@@ -51,9 +74,37 @@ KINDS: Mapping[str, TokenizerKind] = {
     "roberta": _ROBERTA,
     "mpnet": replace(_ROBERTA, unk="[UNK]", lower_case=True, mask_takes_space=True),
     "deberta": replace(_BERT, lower_case=False),
-    "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, keeps_spaces=True),
+    "deberta-v2": replace(_BERT, lower_case=False, adds_mask=True, normalizer="deberta-v2"),
     "albert": replace(_BERT, pad="<pad>", unk="<unk>"),
     "modernbert": replace(_BERT, lower_case=None),
+    "distilbert": _BERT,
+    "ernie": _BERT,
+    "megatron-bert": _BERT,
+    "nomic_bert": _BERT,
+    "roformer": replace(_BERT, needs_jieba=True),
+    "rembert": replace(_BERT, pad="<pad>", unk="<unk>", lower_case=False, normalizer="rembert"),
+    "roberta-prelayernorm": _ROBERTA,
+    "xlm-roberta": _XLM_ROBERTA,
+    "jina_embeddings_v3": _XLM_ROBERTA,
+    "gte": _XLM_ROBERTA,
+    "camembert": replace(
+        _XLM_ROBERTA,
+        first_tokens=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+        dropped_pieces=1,
+        mask_takes_space=True,
+    ),
+    "esm": TokenizerKind(
+        "<pad>", "<cls>", "<eos>", "<mask>", "<unk>", lower_case=None, is_vocabulary=True
+    ),
+    "eurobert": TokenizerKind(
+        "<|end_of_text|>",
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        "<|mask|>",
+        "",
+        lower_case=None,
+        has_bos=True,
+    ),
     "xlnet": TokenizerKind(
         "<pad>", "<cls>", "<sep>", "<mask>", "<unk>", cls_last=True, mask_takes_space=True
     ),
@@ -63,7 +114,12 @@ CLASSES: Mapping[str, TokenizerKind] = {
     "BertTokenizer": KINDS["bert"],
     "ElectraTokenizer": KINDS["electra"],
     "RobertaTokenizer": KINDS["roberta"],
-    "XLMRobertaTokenizer": replace(_ROBERTA, lower_case=None),
+    "XLMRobertaTokenizer": KINDS["xlm-roberta"],
+    "CamembertTokenizer": KINDS["camembert"],
+    "DistilBertTokenizer": KINDS["distilbert"],
+    "RoFormerTokenizer": KINDS["roformer"],
+    "RemBertTokenizer": KINDS["rembert"],
+    "EsmTokenizer": KINDS["esm"],
     "MPNetTokenizer": KINDS["mpnet"],
     "DebertaTokenizer": KINDS["deberta"],
     "DebertaV2Tokenizer": KINDS["deberta-v2"],
@@ -81,7 +137,12 @@ def read_tokenizer(folder: Path, model_type: str, size: int) -> HuggingFaceToken
     }
     settings = JsonSettings(found, str(folder / TOKENIZER_SETTINGS))
     kind = _kind(folder, model_type, settings)
-    written = {name: _written(found.get(f"{name}_token"), kind, name) for name in _NAMES}
+    called = {
+        name: {"cls": "bos", "sep": "eos"}.get(name, name) if kind.has_bos else name
+        for name in _NAMES
+    }
+    written = {name: _written(found.get(f"{called[name]}_token"), kind, name) for name in _NAMES}
+    written = {name: text for name, text in written.items() if text}  # some have no unk
     tokenizer = _tokenizer(folder, kind, settings, written)
     ids = {name: tokenizer.token_to_id(text) for name, text in written.items()}
     for name, number in ids.items():
@@ -140,7 +201,8 @@ def _tokenizer(
             raise UserError(f"{folder / TOKENIZER} cannot be read: {error}") from None
         _check_case(tokenizer, folder, kind, settings)
     elif (folder / WORDPIECE).exists():
-        tokenizer = _wordpiece(folder / WORDPIECE, kind, settings, written["unk"])
+        make = _whole_tokens if kind.is_vocabulary else _wordpiece
+        tokenizer = make(folder / WORDPIECE, kind, settings, written["unk"])
     elif all((folder / name).exists() for name in BPE):
         tokenizer = _byte_level_bpe(folder, settings)
     elif models := [folder / name for name in SENTENCEPIECE if (folder / name).exists()]:
@@ -150,6 +212,8 @@ def _tokenizer(
             f"{folder} has no tokenizer: none of {TOKENIZER}, {WORDPIECE}, {' with '.join(BPE)}, "
             f"{', '.join(SENTENCEPIECE)}"
         )
+    if kind.needs_jieba:
+        _split_chinese(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     _add_tokens(tokenizer, folder, settings, written.values())
@@ -231,6 +295,37 @@ def _wordpiece(file: Path, kind: TokenizerKind, settings: JsonSettings, unk: str
     return tokenizer
 
 
+def _whole_tokens(file: Path, kind: TokenizerKind, settings: JsonSettings, unk: str) -> Any:
+    """Tokens are found wherever they are, the longest first; what is between them is unknown."""
+    tokenizers = library()
+    tokens = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    ids = {token: i for i, token in enumerate(tokens)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=unk))
+    longest_first = sorted(filter(None, tokens), key=len, reverse=True)
+    any_token = tokenizers.Regex("|".join(map(re.escape, longest_first)))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(any_token, "isolated"),
+            tokenizers.pre_tokenizers.WhitespaceSplit(),
+        ]
+    )
+    return tokenizer
+
+
+def _split_chinese(tokenizer: Any, folder: Path) -> None:
+    """Split Chinese into characters, as BERT does."""
+    normalizers = library().normalizers
+    split = normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
+    )
+    own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([*own, split])
+    logger.warning(
+        "%s: Chinese is split into characters; RoFormer's tokenizer splits it into words (jieba)",
+        folder,
+    )
+
+
 def _byte_level_bpe(folder: Path, settings: JsonSettings) -> Any:
     tokenizers = library()
     vocab, merges = (folder / name for name in BPE)
@@ -250,19 +345,20 @@ def _unigram(file: Path, kind: TokenizerKind, settings: JsonSettings) -> Any:
     model.ParseFromString(file.read_bytes())
     if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
         raise UserError(f"{file} is not a SentencePiece unigram model")
-    scores = [(piece.piece, piece.score) for piece in model.pieces]
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.Unigram(scores, model.trainer_spec.unk_id, byte_fallback=False)
-    )
-    lower_case = settings.flag("do_lower_case", bool(kind.lower_case))
+    pieces = [(piece.piece, piece.score) for piece in model.pieces]
+    unk_id = model.trainer_spec.unk_id
+    if kind.first_tokens:
+        first = [(token, -100.0 if token == "<unk>NOTUSED" else 0.0) for token in kind.first_tokens]
+        pieces = [*first, *pieces[kind.dropped_pieces :], (kind.mask, 0.0)]
+        unk_id = kind.first_tokens.index(kind.unk)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id, byte_fallback=False))
     characters = model.normalizer_spec.precompiled_charsmap
-    if kind.keeps_spaces:
-        tokenizer.normalizer = _light_normalizer(lower_case)
-        split = [tokenizers.pre_tokenizers.Punctuation()] * settings.flag("split_by_punct", False)
-    else:
-        accents = settings.flag("keep_accents", False)
-        tokenizer.normalizer = _normalizer(lower_case, accents, characters)
+    tokenizer.normalizer = _normalizer(kind, settings, characters)
+    split = []
+    if kind.normalizer in ("albert", "xlm-roberta"):
         split = [tokenizers.pre_tokenizers.WhitespaceSplit()]
+    elif kind.normalizer == "deberta-v2" and settings.flag("split_by_punct", False):
+        split = [tokenizers.pre_tokenizers.Punctuation()]
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
         [*split, tokenizers.pre_tokenizers.Metaspace()]
     )
@@ -276,24 +372,22 @@ def _unigram(file: Path, kind: TokenizerKind, settings: JsonSettings) -> Any:
     return tokenizer
 
 
-def _normalizer(lower_case: bool, keep_accents: bool, characters: bytes) -> Any:
-    """The normalizer of ALBERT and XLNet: quotes, accents and case, then SentencePiece's table."""
-    normalizers = library().normalizers
-    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not keep_accents:
-        steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if lower_case:
-        steps.append(normalizers.Lowercase())
-    if characters:
-        steps.append(normalizers.Precompiled(characters))
-    return normalizers.Sequence(steps)
-
-
-def _light_normalizer(lower_case: bool) -> Any:
-    """The normalizer of DeBERTa, versions 2 and 3."""
+def _normalizer(kind: TokenizerKind, settings: JsonSettings, characters: bytes) -> Any:
+    """What a SentencePiece tokenizer of this kind does before its model."""
     tokenizers = library()
     normalizers = tokenizers.normalizers
-    spaces = tokenizers.Regex(r"\s{2,}|[\n\r\t]")
-    steps = [normalizers.Lowercase()] * lower_case
-    steps += [normalizers.Replace(spaces, " "), normalizers.NFC()]
-    return normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
+    own_table = [normalizers.Precompiled(characters)] if characters else []
+    if kind.normalizer == "xlm-roberta":
+        return normalizers.Sequence(own_table)
+    lower = [normalizers.Lowercase()] * settings.flag("do_lower_case", bool(kind.lower_case))
+    if kind.normalizer == "deberta-v2":
+        spaces = normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " ")
+        strip = normalizers.Strip(left=False, right=True)
+        return normalizers.Sequence([*lower, spaces, normalizers.NFC(), strip])
+    is_rembert = kind.normalizer == "rembert"
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if is_rembert:
+        steps.append(normalizers.Replace(tokenizers.Regex(" {2,}"), " "))
+    if not settings.flag("keep_accents", is_rembert):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    return normalizers.Sequence([*steps, *lower, *own_table])

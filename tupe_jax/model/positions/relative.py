@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tupe_jax.config.schema import ModelConfig
+from tupe_jax.config.validation import one_of
 from tupe_jax.model.layers import Weight, zeros
 from tupe_jax.model.positions.distances import (
     Ints,
@@ -264,15 +265,17 @@ def rope(
     rope_base: float = 10_000.0,
     rope_local_base: float = 0.0,
     rope_share: float = 1.0,
+    rope_precision: str = "float32",
 ) -> Encoding:
     """RoPE (Su et al., 2021): q_i and k_j are rotated by i and j, so q k^T depends on j - i.
 
     The planes are the feature pairs (m, m + d/2) rather than the paper's (2m, 2m + 1): the same
     family of models, with contiguous halves. Plane m of n turns by rope_base^(-m/n) per token, in
     layers with an attention window by rope_local_base^(-m/n) unless that base is 0. Of each head
-    the first share `rope_share` of the features is rotated.
+    the first share `rope_share` of the features is rotated. With `rope_precision="float16"` the
+    angles per token are rounded to that type, as in models that were trained so.
     """
-    _check_rope_options(rope_base, rope_local_base, rope_share)
+    _check_rope_options(rope_base, rope_local_base, rope_share, rope_precision)
     half = int(rope_share * config.head_size) // 2
     if config.head_size % 2 and rope_share == 1:
         raise UserError(
@@ -282,7 +285,10 @@ def rope(
         )
 
     def once(base: float, weights: Weights, length: int) -> tuple[jax.Array, jax.Array]:
-        angle_Sxh = np.arange(length)[:, None] * base ** (-np.arange(half) / half)
+        turn_h = base ** (-np.arange(half) / half)
+        if rope_precision == "float16":
+            turn_h = turn_h.astype(np.float32).astype(np.float16).astype(np.float64)
+        angle_Sxh = np.arange(length)[:, None] * turn_h
         return jnp.asarray(np.cos(angle_Sxh), jnp.float32), jnp.asarray(
             np.sin(angle_Sxh), jnp.float32
         )
@@ -308,7 +314,8 @@ def rope(
     )
 
 
-def _check_rope_options(base: float, local_base: float, share: float) -> None:
+def _check_rope_options(base: float, local_base: float, share: float, precision: str) -> None:
+    one_of(precision, ("float32", "float16"), "position.options.rope_precision")
     if not 1 < base < math.inf:
         raise UserError(f"position.options.rope_base={base} must be above 1 and finite")
     if local_base and not 1 < local_base < math.inf:
