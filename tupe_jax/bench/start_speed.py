@@ -39,13 +39,13 @@ class StartTime:
 
 
 def measure_starts(
-    config: Config, arguments: Sequence[str], folder: Path, *, repeats: int = REPEATS
+    config: Config, arguments: Sequence[str], folder: Path
 ) -> dict[Kind, list[StartTime]]:
     """Start `tupe pretrain` with these arguments, in turns of each kind; data is made before."""
     given = _data(config, folder / "data")
     own = ["--config.train.log_every=1", f"--config.eval.every={config.train.steps}"]
     times: dict[Kind, list[StartTime]] = {kind: [] for kind in KINDS}
-    for repeat in range(repeats):
+    for repeat in range(REPEATS):
         run, other = folder / f"{repeat}", folder / f"{repeat}-warm"
         command = [*arguments, *given, *own]
         times["cold"].append(_start(command, run))
