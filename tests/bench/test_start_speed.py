@@ -12,7 +12,9 @@ from tupe_jax.bench import start_speed
 __all__ = ["corpus"]
 
 
-@pytest.mark.slow
+pytestmark = pytest.mark.slow
+
+
 def test_each_kind_of_start_is_measured(corpus, monkeypatch, capsys):
     monkeypatch.setattr(start_speed, "REPEATS", 1)
     arguments = [*runs.settings(corpus), "--config.train.steps=1000"]

@@ -47,7 +47,10 @@ def compilation_cache(
     Without effect if JAX has a cache already: the user's, or that of the study a run belongs to.
     The work directory is trusted: who can write to it can choose which code a run executes.
     """
-    if not enabled or jax.config.jax_compilation_cache_dir or not _jax_allows_caches():
+    configured = jax.config.values
+    if configured["jax_compilation_cache_dir"] or not configured["jax_enable_compilation_cache"]:
+        enabled = False
+    if not enabled:
         yield lambda: None
         return
     kept = workdir / FOLDER / cpu_name()
@@ -62,10 +65,6 @@ def compilation_cache(
         with _used_by_jax(local):
             yield keep
             keep()
-
-
-def _jax_allows_caches() -> bool:
-    return bool(jax.config.jax_enable_compilation_cache)
 
 
 @contextmanager
