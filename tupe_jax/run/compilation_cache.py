@@ -104,7 +104,9 @@ def _copy_from(kept: Path, local: pathlib.Path, processes: ProcessGroup) -> set[
             if checksum != _checksum(name, program):
                 logger.warning("%s is damaged; the program is compiled again", kept / name)
                 continue
-            (local / name).write_bytes(program)
+            unfinished = local / f"{name}.tmp"
+            unfinished.write_bytes(program)
+            unfinished.rename(local / name)  # not a part of it if the disk is full
             known.add(name)
             digest.update(checksum)
     everywhere = processes.gather("compiled programs", digest.hexdigest())
