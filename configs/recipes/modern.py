@@ -121,6 +121,7 @@ def get_config() -> ConfigDict:
     config.train.max_skipped_in_a_row = 5  # steps with a loss that is not finite
     config.train.profile_at = 0  # 0: no profiler trace
     config.train.wandb_project = ""  # empty: no Weights & Biases
+    config.train.compilation_cache = True  # a resumed run need not compile again
 
     # Devices along each axis; -1: all that remain. By default all data-parallel.
     config.mesh = ConfigDict()

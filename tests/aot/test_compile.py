@@ -10,8 +10,9 @@ from jax.sharding import Mesh
 from tupe_jax.aot import compile as aot
 from tupe_jax.aot.compile import CompiledStep
 from tupe_jax.aot.report import as_json, as_text
-from tupe_jax.aot.targets import parse_target
+from tupe_jax.aot.targets import GPUS, parse_target
 from tupe_jax.config.loading import from_config_dict, load_config
+from tupe_jax.config.schema import model_config
 from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.sharding_rules import MESH_AXES
 
@@ -84,3 +85,30 @@ def test_the_advice_can_be_pasted(asked, mesh):
     assert values["fits"] is False
     assert values["missing_bytes_per_device"] == missing
     assert values["fit"]["batch_per_device"] == 144
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, 2 * 64 * 12 * 512 * 512),  # 384 MiB; cuDNN asks for 385.5
+        ({"attention_dropout": 0.1}, 0),
+        ({"position": "bert_a"}, 0),  # no bias, so no gradient of one
+    ],
+)
+def test_the_workspace_of_cudnn(overrides, expected):
+    settings = {"position": "tupe_r", "attention_dropout": 0.0, **overrides}
+    model = model_config("base", dtype="bfloat16", **settings)
+    assert aot.cudnn_workspace(model, batch=64, length=512) == expected
+
+
+def test_the_architectures_of_code(tmp_path):
+    code = ".version 8.7\n.target {}\n.address_size 64\n"
+    for number, name in enumerate(["sm_80", "sm_80", "sm_90a"]):
+        (tmp_path / f"module_{number}.ptx").write_text(code.format(name))
+    (tmp_path / "constants.ptx").write_text("")
+    assert aot.code_architectures(tmp_path) == {"sm_80", "sm_90a"}
+
+
+@pytest.mark.parametrize(("name", "expected"), [("a100", "sm_80"), ("h100", "sm_90a")])
+def test_the_architecture_of_a_gpu(name, expected):
+    assert GPUS[name].architecture == expected

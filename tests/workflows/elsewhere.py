@@ -35,6 +35,9 @@ RUN_BY = {
     "tests/training/test_train_step.py::test_bench_reports_the_cost_of_a_save": [
         "tupe bench checkpoint",
     ],
+    "tests/bench/test_start_speed.py::test_each_kind_of_start_is_measured": [
+        "tupe bench start --config=tupe_r:tiny",
+    ],
     "tests/bench/test_model_speed.py::test_what_is_reported": [
         "tupe bench step --config=tupe_r:tiny --shapes=16x128,4x512",
     ],

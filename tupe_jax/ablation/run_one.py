@@ -4,10 +4,8 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -195,24 +193,6 @@ def open_study(records: StudyRecords, stop: Stop) -> StudyRunner:
     records.check_trained_on(data.digest(), data.rows, finished)
     records.check_evaluated_on(digests(tasks, pairs), "the current ones", finished)
     return StudyRunner(records, data, tasks, pairs, stop)
-
-
-@contextmanager
-def compiled_once() -> Iterator[None]:
-    """Cache compiled programs during a study: the seeds of a variant share most of them.
-
-    The cache is not in the work directory, because another CPU may not be able to run it.
-    """
-    setting = "jax_compilation_cache_dir"
-    if jax.config.values[setting]:  # the user has a cache that outlives this process
-        yield
-        return
-    with TemporaryDirectory() as folder:
-        jax.config.update(setting, folder)
-        try:
-            yield
-        finally:
-            jax.config.update(setting, None)
 
 
 def _add_cpu_time(folder: Path, seconds: float) -> float:

@@ -3,7 +3,9 @@
 import dataclasses
 import logging
 import math
+import pathlib
 import re
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +17,14 @@ from jax.sharding import Mesh
 from tupe_jax.aot.batch_search import largest_batch
 from tupe_jax.aot.hlo import Collective, read_collectives
 from tupe_jax.aot.step_time import Estimate, estimate
-from tupe_jax.aot.targets import Target
-from tupe_jax.config.schema import Config, Remat
+from tupe_jax.aot.targets import GPUS, Target
+from tupe_jax.config.schema import Config, ModelConfig, Remat
 from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
 from tupe_jax.model.attention_backend import Choice, attention_choice
 from tupe_jax.model.flops import recomputed_flops_per_token
+from tupe_jax.model.positions import encodings
 from tupe_jax.objectives.base import Objective
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.train_state import plan_state
@@ -37,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 CHEAPEST_FIRST: tuple[Remat, ...] = ("none", "dots", "projections", "full")
 
+CUDNN_WORKSPACE = "cuDNN"
+"""A kind of memory that the compiler does not count without a GPU."""
+
 
 @dataclass(frozen=True)
 class CompiledStep:
@@ -48,6 +54,8 @@ class CompiledStep:
     """None if the compiler ran out of memory."""
     seconds: float
     """Compile time."""
+    architectures: frozenset[str] = frozenset()
+    """GPUs: those of the generated code, such as sm_90a."""
 
     @property
     def peak_bytes(self) -> int:
@@ -141,6 +149,7 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
     compiled = _compile(
         lower_train_step(config, plan, mesh, objective, schedule),
         mesh,
+        target,
         {
             "parameters": state.params,
             "optimizer": state.opt_state,
@@ -148,15 +157,38 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
             "batch": batch_shapes(config, mesh, objective),
         },
     )
-    return CompileResult(config, target, mesh, compiled)
+    result = CompileResult(config, target, mesh, compiled)
+    if result.attention.implementation != "cudnn":
+        return result
+    heads = math.prod(mesh.shape[axis] for axis in LOGICAL_AXES["heads"])
+    workspace = max(
+        cudnn_workspace(network, result.batch_per_device, config.data.length) // heads
+        for network in objective.networks()
+    )
+    memory = {**compiled.memory, CUDNN_WORKSPACE: workspace}
+    return dataclasses.replace(result, compiled=dataclasses.replace(compiled, memory=memory))
 
 
-def _compile(lowered: jax.stages.Lowered, mesh: Mesh, trees: Mapping[str, Any]) -> CompiledStep:
+def cudnn_workspace(model: ModelConfig, batch: int, length: int) -> int:
+    """The bytes that cuDNN needs beside XLA's temporaries, in the backward pass of one layer.
+
+    A formula: for the gradient of the bias cuDNN writes B x H x S x S numbers of two bytes. cuDNN
+    itself answers 385.5 MiB for 64 x 512 tokens and 12 heads, where the formula gives 384.
+    """
+    has_bias = any(encoding.has_bias for encoding in encodings(model).values())
+    if model.attention_dropout or not has_bias:  # with dropout XLA is used in training
+        return 0
+    return 2 * batch * model.num_heads * length**2
+
+
+def _compile(
+    lowered: jax.stages.Lowered, mesh: Mesh, target: Target, trees: Mapping[str, Any]
+) -> CompiledStep:
     """`trees` are the arguments by kind, of `jax.ShapeDtypeStruct`s with shardings."""
     arguments = {kind: bytes_per_device(tree) for kind, tree in trees.items()}
     began = time.monotonic()
     try:
-        compiled = lowered.compile()
+        compiled, architectures = _compiled_with_architectures(lowered, target)
     except jax.errors.JaxRuntimeError as error:
         needed = _needed_bytes(str(error))
         others = max(needed - sum(arguments.values()), 0)
@@ -173,7 +205,35 @@ def _compile(lowered: jax.stages.Lowered, mesh: Mesh, trees: Mapping[str, Any]) 
         "program": sizes.generated_code_size_in_bytes,
     }
     domains = [domain(device) for device in mesh.devices.flat]
-    return CompiledStep(memory, read_collectives(compiled.as_text() or "", domains), seconds)
+    collectives = read_collectives(compiled.as_text() or "", domains)
+    return CompiledStep(memory, collectives, seconds, architectures)
+
+
+def _compiled_with_architectures(
+    lowered: jax.stages.Lowered, target: Target
+) -> tuple[jax.stages.Compiled, frozenset[str]]:
+    """Compile; for a GPU, raise if code was generated for another one."""
+    if target.chip.platform != "gpu":
+        return lowered.compile(), frozenset()
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = lowered.compile(compiler_options={"xla_dump_to": folder})
+        architectures = code_architectures(pathlib.Path(folder))
+    expected = GPUS[target.chip_name].architecture
+    if others := architectures - {expected}:
+        raise UserError(
+            f"--target={target.name}: the compiler made code for {', '.join(sorted(others))}, not "
+            f"for {expected}; install the versions of jax and jaxlib in constraints.txt"
+        )
+    return compiled, architectures
+
+
+def code_architectures(dump: pathlib.Path) -> frozenset[str]:
+    """The GPUs for which there is PTX code in a folder that XLA wrote; none if JAX had a cache."""
+    found = (
+        re.findall(r"^\.target (\w+)", file.read_text(), re.MULTILINE)
+        for file in sorted(dump.glob("*.ptx"))
+    )
+    return frozenset(name for names in found for name in names)
 
 
 def fit(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tupe_jax.aot.compile import CompileResult, accumulation_for
+from tupe_jax.aot.compile import CUDNN_WORKSPACE, CompileResult, accumulation_for
 from tupe_jax.aot.hlo import KINDS, Collective
 from tupe_jax.aot.step_time import LINK_SHARE
 from tupe_jax.distributed.hardware import GIB
@@ -45,6 +45,9 @@ def _head(result: CompileResult) -> Iterator[str]:
     )
     yield f"  layers         {config.model.num_layers}, remat {config.model.remat}"
     yield f"  attention      {result.attention.implementation}: {result.attention.reason}"
+    if result.target.chip.platform == "gpu":
+        names = ", ".join(sorted(result.compiled.architectures))
+        yield f"  code for       {names or 'not known: compiled before, in a cache of JAX'}"
     yield f"  compiled in    {result.compiled.seconds:.0f} s"
 
 
@@ -55,6 +58,8 @@ def _memory(result: CompileResult) -> Iterator[str]:
     for kind, needed in result.compiled.memory.items():
         yield f"  {kind:<12}{needed / size:9.2f}"
     yield f"  {'together':<12}{peak / size:9.2f}  of {memory / size:,.2f}"
+    if CUDNN_WORKSPACE in result.compiled.memory:
+        yield "  cuDNN's workspace follows from a formula; without a GPU its calls are not checked"
 
 
 def _collectives(result: CompileResult) -> Iterator[str]:
@@ -136,6 +141,7 @@ def _values(result: CompileResult, peak_share: float) -> dict[str, Any]:
         "length": result.config.data.length,
         "remat": result.config.model.remat,
         "attention": result.attention.implementation,
+        "architectures": sorted(result.compiled.architectures),
         "fits": result.fits,
         "missing_bytes_per_device": max(-result.spare_bytes, 0),
         "peak_bytes_per_device": result.compiled.peak_bytes,

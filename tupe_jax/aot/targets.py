@@ -124,6 +124,11 @@ class Gpu:
     shared_memory: int
     """Per processor; a kernel can have 1 KiB less."""
 
+    @property
+    def architecture(self) -> str:
+        """The name of its instruction set, as in PTX code: sm_80, sm_90a."""
+        return f"sm_{self.capability}0{'' if self.extension == 'NONE' else 'a'}"
+
 
 GPUS: Mapping[str, Gpu] = {
     "a100": Gpu("NVIDIA A100-SXM4-80GB", 8, "NONE", 108, 64, 1.41, 40 << 20, 164 << 10),

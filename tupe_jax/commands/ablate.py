@@ -62,10 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.ablation.archive import open_archive
     from tupe_jax.ablation.config import ablation_config
     from tupe_jax.ablation.results import StudyRecords
-    from tupe_jax.ablation.run_one import compiled_once, open_study
+    from tupe_jax.ablation.run_one import open_study
     from tupe_jax.ablation.scheduler import begin, run_shard
     from tupe_jax.config.loading import load_config
     from tupe_jax.distributed.process_group import SINGLE_PROCESS
+    from tupe_jax.run.compilation_cache import compilation_cache
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
@@ -91,14 +92,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         print(_write(records, command, arguments.records))
         return 0
-    with StopSignal() as stop, compiled_once():
+
+    def after_run() -> None:
+        keep_compiled()
+        _write(records, command, arguments.records)
+
+    # The seeds of a variant share most of their programs.
+    cache = compilation_cache(workdir, enabled=config.pretrain.train.compilation_cache)
+    with StopSignal() as stop, cache as keep_compiled:
         try:
             finished = run_shard(
                 records,
                 shard,
                 lambda: open_study(records, stop),
                 stop,
-                after_run=lambda: _write(records, command, arguments.records),
+                after_run,
             )
         except StopBeforeTraining:
             finished = False

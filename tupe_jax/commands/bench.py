@@ -6,13 +6,16 @@
   tupe bench reader --data=rows                  your own prepared data (default: random)
   tupe bench reader --latency=30ms --batch-size=2048 --hosts=64   a mounted bucket, one of 64 hosts
   tupe bench checkpoint --config=tupe_r:tiny     the cost of an asynchronous save
+  tupe bench start --config=tupe_r:tiny          from the command to the first step
 
 `step` is masking, forward, backward and update; `forward` computes hidden states without dropout;
 `attention` is one layer's attention with its projections, forward and backward. FLOPs are counted
 from the model; the peak is the best of large matrix products in the same process. `reader` reads
 prepared data up to int32 batches in memory, and times resuming at an early and at a late step;
 with `--latency` every read of a file takes longer, as from a mounted bucket.
-`checkpoint` times training steps with and without a concurrent save.
+`checkpoint` times training steps with and without a concurrent save. `start` starts `tupe pretrain`
+and stops it after the first step: a new run, a new run that finds its compiled programs, and a run
+that resumes.
 """
 
 import argparse
@@ -189,5 +192,29 @@ def _checkpoint(arguments: argparse.Namespace) -> Iterator[Result]:
     )
 
 
+def _start(arguments: argparse.Namespace) -> Iterator[Result]:
+    from tupe_jax.bench.start_speed import KINDS, measure_starts
+
+    config = _config(arguments)
+    command = [f"--config={arguments.config}", *arguments.overrides]
+    with tempfile.TemporaryDirectory() as folder:
+        times = measure_starts(config, command, Path(folder))
+    for kind, starts in times.items():
+        seconds = [start.seconds for start in starts]
+        cpu_seconds = [start.cpu_seconds for start in starts]
+        values = {
+            "what": kind,
+            "seconds": statistics.median(seconds),
+            "lowest": min(seconds),
+            "highest": max(seconds),
+            "cpu_seconds": statistics.median(cpu_seconds),
+        }
+        yield (
+            values,
+            f"{kind:<8}{values['seconds']:6.1f} s ({min(seconds):.1f} to {max(seconds):.1f}, "
+            f"median of {len(seconds)}), {values['cpu_seconds']:5.1f} s of CPU time: {KINDS[kind]}",
+        )
+
+
 MODEL_COMPONENTS = ("step", "forward", "attention")
-OTHERS = {"reader": _reader, "checkpoint": _checkpoint}
+OTHERS = {"reader": _reader, "checkpoint": _checkpoint, "start": _start}

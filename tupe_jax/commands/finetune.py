@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
     from tupe_jax.inference.loading import load
+    from tupe_jax.run.compilation_cache import compilation_cache
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.run.workdir import open_workdir
     from tupe_jax.utils.host_memory import keep_freed_memory
@@ -101,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
             workdir = arguments.workdir or Path("runs") / f"finetune-{task.name}"
             open_workdir(workdir, SINGLE_PROCESS)
-            results = finetune(config, pretrained, task, trials, workdir, stop)
+            with compilation_cache(workdir):
+                results = finetune(config, pretrained, task, trials, workdir, stop)
         except StopBeforeTraining:
             logger.info("stopped before training started; run the same command again")
             return STOPPED_EXIT_CODE

@@ -62,6 +62,7 @@ def _train(arguments: argparse.Namespace) -> bool:
     from tupe_jax.finetune.run import finetune
     from tupe_jax.finetune.tasks import open_task
     from tupe_jax.inference.loading import load
+    from tupe_jax.run.compilation_cache import compilation_cache
     from tupe_jax.run.preemption import StopBeforeTraining, StopSignal
     from tupe_jax.run.shard import WorkShard
     from tupe_jax.run.workdir import open_workdir
@@ -81,16 +82,17 @@ def _train(arguments: argparse.Namespace) -> bool:
                 step=None if scratch else pretrained.metadata.step,
                 fingerprint=0 if scratch else pretrained.fingerprint,
             )
-            finished = run_protocol(
-                record,
-                arguments.workdir,
-                shard,
-                lambda name: open_task(name, data_dir=data_dir if name in TASKS else None),
-                lambda task, trials, workdir: finetune(
-                    config.finetune, pretrained, task, trials, workdir, stop
-                ),
-                stop,
-            )
+            with compilation_cache(arguments.workdir):
+                finished = run_protocol(
+                    record,
+                    arguments.workdir,
+                    shard,
+                    lambda name: open_task(name, data_dir=data_dir if name in TASKS else None),
+                    lambda task, trials, workdir: finetune(
+                        config.finetune, pretrained, task, trials, workdir, stop
+                    ),
+                    stop,
+                )
         except StopBeforeTraining:
             finished = False
     if not finished:

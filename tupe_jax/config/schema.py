@@ -372,6 +372,8 @@ class TrainConfig:
     profile_at: int = 0
     """Write a profiler trace of five steps from this one; 0 turns it off."""
     wandb_project: str = ""
+    compilation_cache: bool = True
+    """Keep compiled programs in the work directory, so that a resumed run starts faster."""
 
     def __post_init__(self) -> None:
         check_fields(self, "train")

@@ -19,6 +19,7 @@ FREE_IN_PRETRAINING = (
     "mesh.",
     "model.layer_loop",
     "model.remat",
+    "train.compilation_cache",
     "train.log_every",
     "train.max_skipped_in_a_row",
     "train.profile_at",

@@ -24,6 +24,7 @@ from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.objectives.base import Exported, Objective
 from tupe_jax.objectives.registry import make_objective
+from tupe_jax.run.compilation_cache import compilation_cache
 from tupe_jax.run.preemption import Requests, SaveTimer, Stop
 from tupe_jax.run.resume_checks import check_begun_with, check_unchanged
 from tupe_jax.run.watchdog import Watchdog
@@ -100,6 +101,10 @@ def _pretrain(
     cleanup: ExitStack,
 ) -> RunResult:
     # ------------------------------------------------------------------ devices, data
+    with watchdog.during("restoring"):
+        keep_compiled = cleanup.enter_context(
+            compilation_cache(workdir, processes, enabled=config.train.compilation_cache)
+        )
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # before the data is made
     plan = plan_state(config, mesh)
@@ -170,6 +175,7 @@ def _pretrain(
         """Compile, then wait for all processes: Gloo, between CPUs, times out after 30 s."""
         with speed.pause("compile"), watchdog.during("compiling"):
             yield
+            keep_compiled()
             processes.gather(f"compiled: {what}", None, 60 * config.watchdog.compile_minutes)
 
     if step < config.train.steps:
@@ -215,6 +221,7 @@ def _pretrain(
                 valid_loss=valid_loss if last_evaluated == step else None,
                 force=True,
             )
+            keep_compiled()  # a resumed run needs the programs of checksums
         requests.saved()
 
     def interrupted() -> bool:

@@ -86,7 +86,19 @@ def plan_state(config: Config, mesh: AnyMesh) -> StatePlan:
     graph = nnx.graphdef(nnx.eval_shape(build))
     abstract = jax.eval_shape(init)
     shardings = tree_shardings(mesh, abstract)
-    return StatePlan(graph, abstract, shardings, jax.jit(init, out_shardings=shardings))
+    create = jax.jit(init, out_shardings=shardings, compiler_options=_compiler_options())
+    return StatePlan(graph, abstract, shardings, create)
+
+
+def _compiler_options() -> dict[str, int] | None:
+    """Options for the program that makes the initial state, which runs once.
+
+    On CPUs, level 1 compiles it in a third of the time. It runs as fast and gives the same bits;
+    at level 0, which JAX takes if it is asked for few optimizations, the bits differ.
+    """
+    if jax.default_backend() != "cpu" or jax.config.values["jax_disable_most_optimizations"]:
+        return None
+    return {"xla_backend_optimization_level": 1}
 
 
 Stream = Literal["init", "masking", "dropout", "validation", "order"]

@@ -1,0 +1,148 @@
+"""Compiled programs in a work directory: kept, found again, and ignored where they are damaged."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental.compilation_cache import compilation_cache as jax_cache
+
+from tupe_jax.distributed.process_group import SINGLE_PROCESS
+from tupe_jax.run.compilation_cache import FOLDER, compilation_cache, cpu_name
+from tupe_jax.utils.paths import Path
+
+HIT = "/jax/compilation_cache/cache_hits"
+SETTING = "jax_compilation_cache_dir"
+
+
+@pytest.fixture(autouse=True)
+def without_the_cache_of_tests():
+    before = jax.config.values[SETTING]
+    jax.config.update(SETTING, None)
+    jax_cache.reset_cache()
+    yield
+    jax.config.update(SETTING, before)
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    return Path(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def events():
+    """All events of JAX in this module."""
+    seen = []
+    jax.monitoring.register_event_listener(lambda event, **_: seen.append(event))
+    yield seen
+    jax.monitoring.clear_event_listeners()
+
+
+def compiled_here(events):
+    """Compile a program that this process compiled before, too; whether it was in the cache."""
+    before = events.count(HIT)
+    value = jax.jit(lambda x: jnp.sin(x) * 2 + 1)(jnp.float32(0.5))
+    assert value == pytest.approx(1.958851)
+    return events.count(HIT) == before
+
+
+def entries(workdir):
+    return sorted((workdir / FOLDER / cpu_name()).glob("*-cache"))
+
+
+def test_a_program_is_compiled_once(workdir, events):
+    with compilation_cache(workdir) as keep:
+        assert compiled_here(events)
+        keep()
+        kept = entries(workdir)
+        assert kept
+    with compilation_cache(workdir):
+        assert not compiled_here(events)
+    assert entries(workdir) == kept
+    assert jax.config.values[SETTING] is None
+
+
+def cut(content):
+    return content[: len(content) // 2]
+
+
+def flipped(content):
+    return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, lambda content: b""])
+def test_a_damaged_program_is_named_compiled_and_replaced(damage, workdir, events, caplog):
+    with compilation_cache(workdir):
+        compiled_here(events)
+    whole = {entry: entry.read_bytes() for entry in entries(workdir)}
+    for entry, content in whole.items():
+        entry.write_bytes(damage(content))
+    with compilation_cache(workdir):
+        assert compiled_here(events)
+    for entry in whole:
+        assert entry.name in caplog.text
+    caplog.clear()
+    with compilation_cache(workdir):
+        assert not compiled_here(events)
+    assert not caplog.records
+
+
+def test_a_program_under_the_name_of_another_is_not_used(workdir, events):
+    with compilation_cache(workdir):
+        compiled_here(events)
+        jax.jit(lambda x: jnp.cos(x) - 1)(jnp.float32(0.5))
+    one, *others = entries(workdir)
+    for other in others:
+        other.write_bytes(one.read_bytes())
+    with compilation_cache(workdir):
+        compiled_here(events)  # asserts the value
+
+
+def test_what_was_compiled_for_another_cpu_is_not_used(workdir, events):
+    with compilation_cache(workdir):
+        compiled_here(events)
+    (workdir / FOLDER / cpu_name()).rename(workdir / FOLDER / "cpu-of-another-kind")
+    with compilation_cache(workdir):
+        assert compiled_here(events)
+
+
+def test_a_cache_of_the_user_is_used_instead(workdir, tmp_path_factory):
+    own = str(tmp_path_factory.mktemp("own"))
+    jax.config.update(SETTING, own)
+    with compilation_cache(workdir):
+        assert jax.config.values[SETTING] == own
+    assert not (workdir / FOLDER).exists()
+
+
+@pytest.mark.parametrize("setting", ["", "jax_enable_compilation_cache"])
+def test_it_can_be_switched_off(setting, workdir, events):
+    if setting:
+        jax.config.update(setting, False)
+    try:
+        with compilation_cache(workdir, enabled=bool(setting)):
+            assert compiled_here(events)
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
+    assert not (workdir / FOLDER).exists()
+
+
+def test_a_folder_that_cannot_be_used_is_reported_once(workdir, events, caplog):
+    (workdir / FOLDER).write_text("a file")
+    with compilation_cache(workdir) as keep:
+        assert compiled_here(events)
+        keep()
+    assert [str(workdir / FOLDER) in record.message for record in caplog.records] == [True]
+
+
+class OneOfTwo:
+    """A process that finds other programs than the second one."""
+
+    index, count = 0, 2
+
+    def gather(self, what, value):
+        return [value, "another digest"]
+
+
+def test_processes_that_find_different_programs_all_compile(workdir, events):
+    with compilation_cache(workdir, SINGLE_PROCESS):
+        compiled_here(events)
+    with compilation_cache(workdir, OneOfTwo()):
+        assert compiled_here(events)

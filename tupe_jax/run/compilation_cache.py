@@ -1,0 +1,161 @@
+"""Compiled programs in the work directory, so that a run that resumes does not compile again.
+
+JAX has a cache of compiled programs, but it is not safe in a work directory. It writes files that a
+kill leaves truncated and that are never replaced. It has no checksums: of 14 entries with one
+flipped bit, 4 were executed. So JAX gets a temporary folder on each host. Programs are copied into
+it from the work directory when the run begins, and back when they were compiled, as whole files
+with checksums. Damaged files are ignored and replaced.
+"""
+
+import hashlib
+import logging
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache as jax_cache
+
+from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import atomic_file, file_names
+from tupe_jax.utils.object_storage import storage_errors
+from tupe_jax.utils.paths import Path
+
+FOLDER = "compiled"
+_SUFFIX = "-cache"  # of the entries of JAX
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_CPU_FIELDS = (
+    *("vendor_id", "cpu family", "model", "model name", "flags"),  # x86
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),  # ARM
+)
+
+logger = logging.getLogger(__name__)
+
+Keep = Callable[[], None]
+"""Copies the programs that were compiled since into the work directory."""
+
+
+@contextmanager
+def compilation_cache(
+    workdir: Path, processes: ProcessGroup = SINGLE_PROCESS, *, enabled: bool = True
+) -> Iterator[Keep]:
+    """Take compiled programs from the work directory, and keep new ones there.
+
+    Without effect if JAX has a cache already: the user's, or that of the study a run belongs to.
+    The work directory is trusted: who can write to it can choose which code a run executes.
+    """
+    configured = jax.config.values
+    if configured["jax_compilation_cache_dir"] or not configured["jax_enable_compilation_cache"]:
+        enabled = False
+    if not enabled:
+        yield lambda: None
+        return
+    kept = workdir / FOLDER / cpu_name()
+    with tempfile.TemporaryDirectory(prefix="tupe-compiled-") as name:
+        local = pathlib.Path(name)
+        known = _copy_from(kept, local, processes)
+
+        def keep() -> None:
+            if processes.index == 0:  # in other processes JAX writes nothing
+                _copy_new(local, kept, known)
+
+        with _used_by_jax(local):
+            yield keep
+            keep()
+
+
+@contextmanager
+def _used_by_jax(folder: pathlib.Path) -> Iterator[None]:
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        # A run has few programs that compile fast, but a second of them.
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        # JAX would keep XLA's caches for GPUs in the folder, and its name in the key of each entry.
+        "jax_persistent_cache_enable_xla_caches": "none",
+    }
+    before = {name: jax.config.values[name] for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        jax_cache.reset_cache()  # JAX reads the name of the folder once
+
+
+def _copy_from(kept: Path, local: pathlib.Path, processes: ProcessGroup) -> set[str]:
+    """Copy all intact programs to a local folder, and return their names.
+
+    If the processes did not get the same ones, all compile: in some programs for GPUs, a process
+    that compiles waits for the others.
+    """
+    known, digest = set(), hashlib.sha256()
+    with _not_fatal(f"{kept}: compiled programs cannot be read"):
+        names = sorted(file_names(kept)) if kept.exists() else []
+        for name in names:
+            if not name.endswith(_SUFFIX):
+                continue  # a file that a killed process had not finished
+            content = (kept / name).read_bytes()
+            checksum, program = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+            if checksum != _checksum(name, program):
+                logger.warning("%s is damaged; the program is compiled again", kept / name)
+                continue
+            unfinished = local / f"{name}.tmp"
+            unfinished.write_bytes(program)
+            unfinished.rename(local / name)  # not a part of it if the disk is full
+            known.add(name)
+            digest.update(checksum)
+    everywhere = processes.gather("compiled programs", digest.hexdigest())
+    if any(other != everywhere[0] for other in everywhere):
+        logger.info("%s: hosts differ, so all programs are compiled", kept)
+        for name in known:
+            (local / name).unlink()
+        return set()
+    return known
+
+
+def _copy_new(local: pathlib.Path, kept: Path, known: set[str]) -> None:
+    """Copy the programs that are not among `known` to the work directory, and add them there."""
+    with _not_fatal(f"{kept}: compiled programs cannot be written"):
+        for file in sorted(local.glob(f"*{_SUFFIX}")):
+            if file.name in known:
+                continue
+            known.add(file.name)  # if it cannot be written, there is no second attempt
+            program = file.read_bytes()
+            kept.mkdir(parents=True, exist_ok=True)
+            with atomic_file(kept / file.name) as unfinished:
+                unfinished.write_bytes(_checksum(file.name, program) + program)
+
+
+def _checksum(name: str, program: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + program).digest()
+
+
+@contextmanager
+def _not_fatal(problem: str) -> Iterator[None]:
+    """Log errors of the storage: a run without compiled programs is only slower."""
+    try:
+        with storage_errors():
+            yield
+    except (OSError, UserError) as error:
+        logger.warning("%s: %s", problem, error)
+
+
+def cpu_name() -> str:
+    """A name for the type of this CPU and the number of its usable cores.
+
+    Code for one CPU may end a process on another.
+    """
+    described = [f"{os.cpu_count()} {len(os.sched_getaffinity(0))}"]
+    with pathlib.Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        for line in lines:
+            if not line.strip():
+                break  # the first core is described
+            name, _, value = line.partition(":")
+            if name.strip() in _CPU_FIELDS:
+                described.append(value.strip())
+    return "cpu-" + hashlib.sha256("\n".join(described).encode()).hexdigest()[:12]
