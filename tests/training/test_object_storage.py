@@ -108,7 +108,7 @@ def test_a_truncated_shard_is_broken_and_an_unreadable_one_a_retry(gcs, remote_c
 def test_text_is_read_from_object_storage(gcs, tmp_path):
     import gzip
 
-    from tupe_jax.data.pretraining.sources import TextFiles
+    from tupe_jax.data.pretraining.sources.text_files import TextFiles
     from tupe_jax.data.tf_utils import elements
 
     documents = [f"document {i}\nits second line" for i in range(500)]

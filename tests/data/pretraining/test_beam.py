@@ -28,7 +28,10 @@ def module_of(sources: list[str], tokenizer: Path) -> str:
     for documented, here in (('"c4/en"', "source"), ('"/shared/c4.model"', repr(str(tokenizer)))):
         assert documented in task
         task = task.replace(documented, here)
-    small = ["from tupe_jax.data.pretraining import sources", "sources.SMALL_SHARD_BYTES = 1 << 10"]
+    small = [
+        "from tupe_jax.data.pretraining.sources import base",
+        "base.SMALL_SHARD_BYTES = 1 << 10",
+    ]
     return "\n".join([*imports, *small, f"for source in {sources}:", f"    {task}\n"])
 
 

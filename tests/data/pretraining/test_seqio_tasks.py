@@ -19,7 +19,7 @@ from tupe_jax.data.pretraining.seqio_tasks import (
     make_task_or_mixture,
     parse_task,
 )
-from tupe_jax.data.pretraining.sources import TextFiles
+from tupe_jax.data.pretraining.sources.text_files import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer

@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.small_corpus import documents
-from tupe_jax.data.pretraining.sources import (
-    Builtin,
-    DocumentSource,
-    TextFiles,
-    Tfds,
-    match_files,
-    parse_source,
-    read_block,
-)
+from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
+from tupe_jax.data.pretraining.sources.builtin_corpus import Builtin
+from tupe_jax.data.pretraining.sources.text_files import TextFiles, match_files, read_block
+from tupe_jax.data.pretraining.sources.tfds_data import Tfds
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
 from tupe_jax.utils.errors import UserError

@@ -48,6 +48,7 @@ from tupe_jax.data.pretraining.token_shards import (
     Features,
     PreparedIndex,
     ShardFile,
+    SourceCounts,
     Split,
     examples_of,
     record_type,
@@ -225,7 +226,7 @@ def _prepare(
             show=lambda done, tokens: show(finished_before + done, len(jobs), tokens),
         )
     )
-    index = _finish(folder, config, tokenizer, len(jobs))
+    index = _finish(folder, config, tokenizer, jobs)
     return PrepareResult(
         index,
         sum(record.tokens for record in records),
@@ -415,9 +416,13 @@ def _copy_tokenizer(given: SentencePieceTokenizer, folder: Path) -> SentencePiec
 
 
 def _finish(
-    folder: Path, config: PrepareConfig, tokenizer: SentencePieceTokenizer, count: int
+    folder: Path,
+    config: PrepareConfig,
+    tokenizer: SentencePieceTokenizer,
+    jobs: Sequence[ShardJob],
 ) -> PreparedIndex:
     """Write the validation shard and the index, once all training shards are complete."""
+    count = len(jobs)
     records = [
         ShardRecord(**json.loads(_record_path(folder, n).read_text("utf-8"))) for n in range(count)
     ]
@@ -456,11 +461,30 @@ def _finish(
         },
         tokenizer=tokenizer.path.name,
         packing=config.packing,
+        sources=_counts_by_source(jobs, records),
     )
     _delete_unlisted_files(folder, index)
     write_index(folder, index)
     Path(folder / UNFINISHED).rmtree()
     return index
+
+
+def _counts_by_source(
+    jobs: Sequence[ShardJob], records: Sequence[ShardRecord]
+) -> tuple[SourceCounts, ...]:
+    by_source: dict[str, list[ShardRecord]] = {}
+    for job, record in zip(jobs, records, strict=True):
+        by_source.setdefault(job.source, []).append(record)
+    return tuple(
+        SourceCounts(
+            source=source,
+            rows=sum(record.rows for record in some),
+            tokens=sum(record.tokens for record in some),
+            documents=sum(record.documents for record in some),
+            validation_documents=sum(record.validation_documents for record in some),
+        )
+        for source, some in by_source.items()
+    )
 
 
 def _delete_unlisted_files(folder: Path, index: PreparedIndex) -> None:
