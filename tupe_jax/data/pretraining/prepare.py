@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config.schema import Packing
+from tupe_jax.config.schema import OnError, Packing
 from tupe_jax.data.pretraining import workers
 from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids, pad_sequences, sequence_ends
 from tupe_jax.data.pretraining.sentence_pairs import (
@@ -84,6 +84,7 @@ class PrepareConfig:
     cache: str | None = None
     """The folder or bucket where SeqIO's Beam pipeline has cached the tokenized documents."""
     packing: Packing = "stream"
+    on_error: OnError = "stop"
 
     @property
     def description(self) -> str:
@@ -118,6 +119,8 @@ class ShardRecord:
     documents: int
     validation_documents: int
     core_seconds: float
+    broken: int = 0
+    first_broken: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def prepare(
 
 def divide(config: PrepareConfig) -> tuple[list[ShardJob], str]:
     """Return the jobs for all training shards, and a text that changes when the corpus does."""
-    components = parse_task(config.task, config.seed)
+    components = parse_task(config.task, config.seed, config.on_error)
     passes = [
         (component.source, share, number)
         for component in components
@@ -211,6 +214,7 @@ def _prepare(
         "corpus": identity,
         "cache": config.cache,
         "packing": config.packing,
+        "on_error": config.on_error,
     }
     _begin(folder, settings)
     tokenizer = _copy_tokenizer(given, folder)
@@ -302,6 +306,8 @@ def make_shard(
         hold_out = held_out_documents if config.packing == "pairs" else held_out_sequences
         held_out, validation_documents = hold_out()
         np.save(file, held_out)
+    counts_broken = config.on_error == "skip" and job.pass_number == 0
+    broken, first = source.count_broken(job.index, job.count) if counts_broken else (0, "")
     finished = ShardRecord(
         rows=shard.rows,
         bytes=shard.bytes,
@@ -309,6 +315,8 @@ def make_shard(
         documents=documents,
         validation_documents=validation_documents,
         core_seconds=time.process_time() - start,
+        broken=broken,
+        first_broken=first,
     )
     _unchanged_source(config, job)
     _write_json(_record_path(folder, job.number), asdict(finished))
@@ -320,7 +328,7 @@ def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
 
     A new file would shift the division: some documents would be read twice and others never.
     """
-    source = parse_source(job.source, config.seed)
+    source = parse_source(job.source, config.seed, config.on_error)
     if source.identity != job.identity:
         raise UserError(
             f"{job.source}: the corpus changed while it was being prepared; delete the output "
@@ -395,7 +403,9 @@ def _begin(folder: Path, settings: dict[str, Any]) -> None:
         settings_file.parent.mkdir(parents=True, exist_ok=True)
         _write_json(settings_file, settings)
         return
-    begun = {"packing": "stream"} | json.loads(settings_file.read_text(encoding="utf-8"))
+    begun = {"packing": "stream", "on_error": "stop"} | json.loads(
+        settings_file.read_text(encoding="utf-8")
+    )
     for name, value in settings.items():
         if begun.get(name) != value:
             raise UserError(
@@ -482,6 +492,8 @@ def _counts_by_source(
             tokens=sum(record.tokens for record in some),
             documents=sum(record.documents for record in some),
             validation_documents=sum(record.validation_documents for record in some),
+            broken=sum(record.broken for record in some),
+            first_broken=next((each.first_broken for each in some if each.broken), ""),
         )
         for source, some in by_source.items()
     )

@@ -82,6 +82,9 @@ class SourceCounts:
     tokens: int
     documents: int
     validation_documents: int
+    broken: int = 0
+    """Records and files that could not be read and were skipped."""
+    first_broken: str = ""
 
 
 @dataclass(frozen=True)
