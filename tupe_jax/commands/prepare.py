@@ -4,10 +4,13 @@
 
 A task is a source, or a mixture of sources with weights (passes over each source):
   builtin               the generated corpus; builtin:5000 for its first 5,000 documents
-  text:GLOB             plain or gzipped files, a sentence or paragraph per line, a blank line
-                        between documents
+  text:GLOB             a sentence or paragraph per line, a blank line between documents
+  jsonl:GLOB#FIELD      a document per line, in a field of a JSON object (default: text)
+  parquet:GLOB#COLUMN   a document per row (default: text)
   wiki40b/en, wikipedia, c4/en, lm1b      from TFDS, prepared under $TFDS_DATA_DIR
   'wikipedia + 2 * text:books/*.txt'      a mixture
+
+Files of lines are plain, .gz or .zst. Every line of a record's text is a sentence or paragraph.
 
 One document in 200, chosen by its text, goes to the validation split. If the command is killed,
 run it again: it keeps finished shards, and the result is the same. The tokenizer is copied into the
@@ -29,7 +32,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, get_args
 
-from tupe_jax.config.schema import Packing
+from tupe_jax.config.schema import OnError, Packing
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.data.pretraining.deduplication import Deduplication
 from tupe_jax.run.shard import WorkShard
@@ -81,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the built-in corpus and of sentence pairs"
     )
+    parser.add_argument(
+        "--on-error",
+        choices=get_args(OnError),
+        default="stop",
+        help="at a broken record or file: stop (default), or skip and count it",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -108,6 +117,7 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         packing=arguments.packing,
         deduplicate=arguments.deduplicate,
+        on_error=arguments.on_error,
     )
     out = absolute(arguments.out)
     workers = arguments.workers or os.cpu_count() or 1
@@ -130,11 +140,16 @@ def run(arguments: argparse.Namespace) -> None:
             f"{name}: {split.rows:,} sequences, {split.tokens:,} tokens, "
             f"{split.documents:,} documents in {len(split.shards)} shards"
         )
-    for counts in outcome.index.sources:
-        if counts.compared:
+    for source in outcome.index.sources:
+        if source.compared:
             print(
-                f"{counts.source}: {counts.copies:,} of {counts.compared:,} documents were copies "
-                f"({counts.copies / counts.compared:.1%}) and are dropped"
+                f"{source.source}: {source.copies:,} of {source.compared:,} documents were copies "
+                f"({source.copies / source.compared:.1%}) and are dropped"
+            )
+        if source.broken:
+            print(
+                f"{source.source}: skipped {source.broken:,} broken records or files, first "
+                f"{source.first_broken}"
             )
     if not outcome.index.splits["validation"].rows:
         logger.warning("no document was held out for validation; the corpus is too small")

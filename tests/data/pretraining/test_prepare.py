@@ -284,6 +284,14 @@ def test_a_mixture_repeats_training_documents_by_weight_and_validation_never(
     assert index.splits["train"].documents == len(texts[0]) + len(extra) + len(texts[1])
     held_out = 400 - len(texts[0]) - len(texts[1])
     assert index.splits["validation"].documents == held_out
+    counts = {Path(each.source).name: each for each in index.sources}
+    assert counts["0.txt"].documents == len(texts[0]) + len(extra)
+    assert counts["1.txt"].documents == len(texts[1])
+    assert counts["0.txt"].validation_documents == 200 - len(texts[0])
+    for total in ("rows", "tokens", "documents"):
+        of_sources = sum(getattr(each, total) for each in index.sources)
+        assert of_sources == getattr(index.splits["train"], total)
+    assert token_shards.read_index(tmp_path / "rows") == index
 
 
 def test_shards_are_divided_among_sources_by_size(

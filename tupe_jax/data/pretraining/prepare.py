@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config.schema import Packing
+from tupe_jax.config.schema import OnError, Packing
 from tupe_jax.data.pretraining import copies, workers
 from tupe_jax.data.pretraining.deduplication import Deduplication
 from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids, pad_sequences, sequence_ends
@@ -106,6 +106,7 @@ class PrepareConfig:
     packing: Packing = "stream"
     deduplicate: Deduplication = "none"
     """`exact` drops copies of documents in the whole corpus."""
+    on_error: OnError = "stop"
 
     @property
     def description(self) -> str:
@@ -144,6 +145,8 @@ class ShardRecord:
     documents: int
     validation_documents: int
     core_seconds: float
+    broken: int = 0
+    first_broken: str = ""
     compared: int = 0
     copies: int = 0
     """Documents compared with the whole corpus, and those that were dropped."""
@@ -241,7 +244,7 @@ def prepare_part(
 
 def divide(config: PrepareConfig) -> tuple[list[ShardJob], str]:
     """Return the jobs for all training shards, and a text that changes when the corpus does."""
-    components = parse_task(config.task, config.seed)
+    components = parse_task(config.task, config.seed, config.on_error)
     passes = [
         (component.source, share, number)
         for component in components
@@ -442,6 +445,8 @@ def make_shard(
         hold_out = held_out_documents if config.packing == "pairs" else held_out_sequences
         held_out, validation_documents = hold_out()
         np.save(file, held_out)
+    counts_broken = config.on_error == "skip" and job.pass_number == 0
+    broken, first = source.count_broken(job.index, job.count) if counts_broken else (0, "")
     finished = ShardRecord(
         rows=shard.rows,
         bytes=shard.bytes,
@@ -449,6 +454,8 @@ def make_shard(
         documents=documents,
         validation_documents=validation_documents,
         core_seconds=time.process_time() - start,
+        broken=broken,
+        first_broken=first,
         compared=compared,
         copies=dropped,
     )
@@ -461,7 +468,7 @@ def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
 
     A new file would shift the division: some documents would be read twice and others never.
     """
-    source = parse_source(job.source, config.seed)
+    source = parse_source(job.source, config.seed, config.on_error)
     if source.identity != job.identity:
         raise UserError(
             f"{job.source}: the corpus changed while it was being prepared; delete the output "
@@ -539,6 +546,7 @@ def _begin(
         "corpus": identity,
         "cache": None,  # older versions could read documents in another order
         "packing": config.packing,
+        "on_error": config.on_error,
         "deduplicate": config.deduplicate,
     }
     settings_file = folder / UNFINISHED / "settings.json"
@@ -549,7 +557,7 @@ def _begin(
             raise UserError(f"{folder}: not empty; give a new folder")
         settings_file.parent.mkdir(parents=True, exist_ok=True)
         _write_json(settings_file, settings)
-    of_older_versions = {"packing": "stream", "deduplicate": "none"}
+    of_older_versions = {"packing": "stream", "on_error": "stop", "deduplicate": "none"}
     begun = of_older_versions | json.loads(settings_file.read_text(encoding="utf-8"))
     for name, value in settings.items():
         if begun.get(name) != value:
@@ -632,6 +640,8 @@ def _counts_by_source(
             tokens=sum(record.tokens for record in some),
             documents=sum(record.documents for record in some),
             validation_documents=sum(record.validation_documents for record in some),
+            broken=sum(record.broken for record in some),
+            first_broken=next((each.first_broken for each in some if each.broken), ""),
             compared=sum(record.compared for record in some),
             copies=sum(record.copies for record in some),
         )

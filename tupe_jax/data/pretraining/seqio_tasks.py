@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from tupe_jax.config.schema import Packing
+from tupe_jax.config.schema import OnError, Packing
 from tupe_jax.data.pretraining.cleaning import CLEANERS
 from tupe_jax.data.pretraining.deduplication import MEMORY_SLOTS, REPEAT_DROPPERS
 from tupe_jax.data.pretraining.packing import pack, pack_sentences, tokenize
@@ -51,6 +51,8 @@ def make_task(
     extent = (source.text_bytes, source.most_shards)
     key = (source.spec, extent, tokenizer.sha256, tuple(cleaning), share)
     name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}_{packing}"
+    if source.on_error != "stop":
+        name = f"{name}_{source.on_error}"
     if packing == "pairs":
         name = "_".join([name, *map(str, pairs_key)])
     if name not in seqio.TaskRegistry.names():
@@ -92,7 +94,7 @@ class Component:
     source: DocumentSource
 
 
-def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
+def parse_task(spec: str, seed: int = 0, on_error: OnError = "stop") -> tuple[Component, ...]:
     """Parse `SOURCE`, or a mixture like `wikipedia + 2.5 * text:books/*.txt`."""
     components = []
     for term in spec.split(" + "):
@@ -103,7 +105,7 @@ def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
             number = 0.0
         if not 0 < number < float("inf"):
             raise UserError(f"task {spec!r}: weight {weight!r} must be a positive number")
-        components.append(Component(number, parse_source(source.strip(), seed)))
+        components.append(Component(number, parse_source(source.strip(), seed, on_error)))
     return tuple(components)
 
 

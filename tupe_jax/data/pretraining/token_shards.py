@@ -85,6 +85,9 @@ class SourceCounts:
     validation_documents: int
     compared: int = 0
     copies: int = 0
+    broken: int = 0
+    """Records and files that could not be read and were skipped."""
+    first_broken: str = ""
 
 
 @dataclass(frozen=True)

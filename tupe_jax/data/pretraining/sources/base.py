@@ -4,6 +4,7 @@ import abc
 import math
 from collections.abc import Sequence
 
+from tupe_jax.config.schema import OnError
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import map_documents, seqio, tf
 from tupe_jax.utils.errors import UserError
@@ -14,26 +15,41 @@ TRAIN, VALIDATION = "train", "validation"
 SHARD_BYTES = 1 << 26
 SMALL_SHARD_BYTES = 1 << 23
 MOST_SMALL_SHARDS = 16
+# What `bytes.strip` removes from the lines of a text file, except the line feed.
+_WHITE_SPACE = " \t\r\v\f"
 
 
 class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
     """A corpus that can be divided into any number of shards up to `most_shards`."""
 
-    def __init__(self, spec: str, text_bytes: int, most_shards: int, identity: str):
+    def __init__(
+        self,
+        spec: str,
+        text_bytes: int,
+        most_shards: int,
+        identity: str,
+        on_error: OnError = "stop",
+    ):
         """Describe the corpus without reading a document.
 
         `parse_source(spec)` returns an equal source. `text_bytes` is the approximate size of the
-        text. `identity` changes when the corpus changes.
+        text. `identity` changes when the corpus changes. `on_error` is what happens at a broken
+        record or file: an error, or it is skipped.
         """
         super().__init__(splits=(TRAIN, VALIDATION))
         self.spec = spec
         self.text_bytes = text_bytes
         self.most_shards = most_shards
         self.identity = identity
+        self.on_error = on_error
 
     @abc.abstractmethod
     def documents(self, index: int, count: int) -> tf.data.Dataset:
         """Return shard `index` of `count`, always in the same order."""
+
+    def count_broken(self, index: int, count: int) -> tuple[int, str]:
+        """Return the number of broken records and files in a shard, and a line about the first."""
+        return 0, ""
 
     @property
     def default_shards(self) -> int:
@@ -74,3 +90,9 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
         return map_documents(
             documents, lambda texts: [text for text in texts if is_held_out(text) == wanted]
         )
+
+
+def lines_of_record(text: str) -> str:
+    """Return the lines of a text as a text file would have them: stripped, without blank ones."""
+    stripped = (line.strip(_WHITE_SPACE) for line in text.split("\n"))
+    return "\n".join(line for line in stripped if line)
