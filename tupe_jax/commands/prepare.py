@@ -17,11 +17,11 @@ run it again: it keeps finished shards, and the result is the same. The tokenize
 folder, so `tupe pretrain --config.data.prepared=FOLDER` needs no other file. Length, packing and
 vocabulary size must match the config.
 
-Several machines, with one --out that all share, or gs://. All ways give the same bytes:
-  tupe prepare ... --runner=DaskRunner --dask_client_address=tcp://host:8786
-                        on Apache Beam, with its own options; also FlinkRunner, DataflowRunner, ...
-  tupe prepare ... --part=2/8
-                        the third of eight calls, in any order. Then a call without --part collects.
+Several machines can share the work. They need one --out, on a shared file system or gs://, and the
+result has the same bytes:
+  --runner=DaskRunner --dask_client_address=tcp://HOST:8786
+                        on Apache Beam, with any of its runners and options
+  --part=2/8            the third of eight calls, in any order; then a call without --part collects
 """
 
 import argparse
