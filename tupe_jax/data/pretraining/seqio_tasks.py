@@ -1,4 +1,4 @@
-"""SeqIO tasks and mixtures: source -> cleaning -> token ids -> (SeqIO's cache) -> sequences.
+"""SeqIO tasks and mixtures: source -> cleaning -> token ids -> sequences.
 
 A task needs a tokenizer file, so it is created by a function, not at import. SeqIO registers it
 under `task.name`, which is the same in every process that creates the same task.
@@ -45,15 +45,12 @@ def make_task(
     random choices depend on `pairs_key`: the seed, and the number of the pass over the source.
 
     A `share` below one keeps that share of the documents, chosen by their text. The length is the
-    task's `sequence_length={"tokens": length}`. The steps before `CacheDatasetPlaceholder` can be
-    run once by SeqIO's Beam pipeline, for all lengths and packings.
+    task's `sequence_length={"tokens": length}`.
     """
     # Not `identity`: a copy of a corpus on another machine has other dates, but is the same task.
     extent = (source.text_bytes, source.most_shards)
     key = (source.spec, extent, tokenizer.sha256, tuple(cleaning), share)
-    name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
-    if packing != "stream":  # existing caches of stream tasks do not name the packing
-        name = f"{name}_{packing}"
+    name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}_{packing}"
     if source.on_error != "stop":
         name = f"{name}_{source.on_error}"
     if packing == "pairs":
@@ -66,7 +63,6 @@ def make_task(
                 *([_keep_share(share)] if share < 1 else []),
                 *(cleaning_step(step) for step in cleaning),
                 tokenize(tokenizer),
-                seqio.CacheDatasetPlaceholder(),
                 _pack_step(packing, pairs_key),
             ],
             output_features={TOKENS: _token_feature(tokenizer), **_PAIR_FEATURES}

@@ -74,7 +74,8 @@ class Split:
 class SourceCounts:
     """What one source of the task contributed, all passes over it included.
 
-    `tokens` and `documents` are those of the training split.
+    `tokens` and `documents` are those of the training split. With `--deduplicate=exact`, `compared`
+    documents of both splits were compared with all others, and `copies` of them were dropped.
     """
 
     source: str
@@ -82,6 +83,8 @@ class SourceCounts:
     tokens: int
     documents: int
     validation_documents: int
+    compared: int = 0
+    copies: int = 0
     broken: int = 0
     """Records and files that could not be read and were skipped."""
     first_broken: str = ""
