@@ -69,6 +69,7 @@ COMMAND_GROUPS: Mapping[str, tuple[Command, ...]] = {
     "prepare data": (
         Command("vocab", "train a tokenizer on a data task or on text files"),
         Command("prepare", "tokenize and pack a data task into shards, once"),
+        Command("data", "describe a prepared folder, and warn of common mistakes"),
     ),
     "this machine": (
         Command("doctor", "check this installation and its devices"),

@@ -1,5 +1,6 @@
 """Streams of gzip and Zstandard files that end at a damaged place, always at the same one."""
 
+import contextlib
 import io
 import zlib
 from typing import Any, BinaryIO
@@ -53,12 +54,14 @@ class Decompressed(io.RawIOBase):
         return len(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to an offset, or to the end of the text if that is earlier."""
+        """Move to an offset, or to the end of the text or a damaged place if that is earlier."""
         assert whence == io.SEEK_SET
         if offset < self._position:
             self._restart()
-        while self._position < offset and self._fill():
-            self._advance(min(len(self._output) - self._used, offset - self._position))
+        # Not an error: a BufferedReader would not notice that this stream has moved.
+        with contextlib.suppress(CorruptFileError):
+            while self._position < offset and self._fill():
+                self._advance(min(len(self._output) - self._used, offset - self._position))
         return self._position
 
     def _restart(self) -> None:

@@ -4,9 +4,8 @@ import abc
 import glob
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count as count_from
 from typing import Any
 
 import numpy as np
@@ -108,17 +107,23 @@ class FileSource(DocumentSource):
             ([each.file for each in ranges], *numbers.T)
         ).flat_map(of_file)
 
+    def blocks(self, index: int, count: int) -> Iterator[Block]:
+        """Yield the blocks of shard `index` of `count`, in order."""
+        for blocks in self.blocks_of_shard(index, count):
+            numbers = range(blocks.first, blocks.end, blocks.step)
+            read = (self.read_block(blocks.file, number) for number in numbers)
+            for block in read:
+                if block is None:
+                    break
+                yield block
+
     def count_broken(self, index: int, count: int) -> tuple[int, str]:
         """Return the number of flaws in a shard, and a line about the first."""
         flaws, first = 0, ""
-        for blocks in self.blocks_of_shard(index, count):
-            for number in count_from(blocks.first, blocks.step):
-                found = self.read_block(blocks.file, number) if number < blocks.end else None
-                if found is None:
-                    break
-                if found.flaws and not flaws:
-                    first = f"{self.where(found.flaws[0])}: {found.flaws[0].problem}"
-                flaws += len(found.flaws)
+        for block in self.blocks(index, count):
+            if block.flaws and not flaws:
+                first = f"{self.where(block.flaws[0])}: {block.flaws[0].problem}"
+            flaws += len(block.flaws)
         return flaws, first
 
     def stop_at(self, flaws: Sequence[Flaw]) -> None:

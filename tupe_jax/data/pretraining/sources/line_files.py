@@ -82,8 +82,13 @@ class LineFiles(FileSource):
             try:
                 with storage_errors():
                     stream = _open(file, file_as_it_is(file).version)
-                    lines = _lines_from(file, stream, begin, self.longest_line)
-                    return None if lines is None else self.parse(lines, begin, end)
+                    offset = _first_line(stream, begin, end)
+                    if offset is None:
+                        return None
+                    if offset >= end:
+                        return Block([], [])
+                    lines = Lines(file, stream, offset, self.longest_line)
+                    return self.parse(lines, begin, end)
             except OSError as error:
                 raise UserError(
                     f"{file}: cannot read it ({reason(error)}); do not move or delete files in use"
@@ -115,40 +120,37 @@ class Lines:
     def _next(self) -> tuple[int, bytes] | None:
         begin = self.offset
         try:
-            line, length = _read_line(self._stream, self._longest)
+            line = part = self._stream.readline(self._longest)
+            self.offset += len(part)
+            while len(part) == self._longest and not part.endswith(b"\n"):
+                part = self._stream.readline(self._longest)
+                self.offset += len(part)
         except CorruptFileError as error:
             kind = "gzip" if self.file.endswith(".gz") else "Zstandard"
             self.damage = Flaw(
                 self.file, begin, f"corrupt {kind} file from here on ({error})", "copy it again"
             )
+            self.offset = begin
             return None
-        self.offset += length
         return (begin, line) if line else None
 
 
-def _lines_from(file: str, stream: io.BufferedReader, begin: int, longest: int) -> Lines | None:
-    """Return the lines that begin at an offset or after it; None if the file ends before it."""
-    # The byte before shows whether a line begins exactly at the offset.
+def _first_line(stream: io.BufferedReader, begin: int, end: int) -> int | None:
+    """Move to the first line that begins in [begin, end) and return its offset.
+
+    Return `end` if no line begins there, and None if the file ends before.
+    """
+    # The byte before shows whether a line begins exactly at `begin`.
     start = max(begin - 1, 0)
     try:
         if stream.seek(start) < start or not stream.peek(1):
             return None
-        skipped = _read_line(stream, longest)[1] if begin else 0
+        if not begin:
+            return 0
+        rest = stream.readline(end - start)
     except CorruptFileError:
-        if begin:
-            return None  # the damage begins in an earlier block
-        skipped = 0
-    return Lines(file, stream, start + skipped, longest)
-
-
-def _read_line(stream: io.BufferedReader, longest: int) -> tuple[bytes, int]:
-    """Return the beginning of the next line and the number of bytes in all of it."""
-    line = part = stream.readline(longest)
-    length = len(part)
-    while len(part) == longest and not part.endswith(b"\n"):
-        part = stream.readline(longest)
-        length += len(part)
-    return line, length
+        return None if begin else 0  # the damage begins in an earlier block, or is to be reported
+    return start + len(rest) if rest.endswith(b"\n") else end
 
 
 def utf8(lines: Lines, offset: int, line: bytes) -> str | Flaw:
