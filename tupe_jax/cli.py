@@ -69,6 +69,7 @@ COMMAND_GROUPS: Mapping[str, tuple[Command, ...]] = {
     "prepare data": (
         Command("vocab", "train a tokenizer on a data task or on text files"),
         Command("prepare", "tokenize and pack a data task into shards, once"),
+        Command("data", "describe a prepared folder, and warn of common mistakes"),
     ),
     "this machine": (
         Command("doctor", "check this installation and its devices"),
@@ -110,6 +111,8 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     others = _normalize_option_names(known, [word for word in words if word not in overrides])
     # Intermixed: options may come between a model and its texts.
     arguments, unknown = parser.parse_known_intermixed_args(others)
+    if getattr(arguments, "runner", None):
+        arguments.runner_options, unknown = unknown, []  # Beam checks them
     if unknown:
         # Name only the options: the words after them may be their values.
         options = [word for word in unknown if word.startswith("-")] or unknown

@@ -7,7 +7,7 @@ import pytest
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining.seqio_tasks import Component, parse_task
-from tupe_jax.data.pretraining.sources import TextFiles
+from tupe_jax.data.pretraining.sources.text_files import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.pretraining.train_tokenizer import sample_lines
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer

@@ -8,7 +8,9 @@
 """
 
 import argparse
+from typing import get_args
 
+from tupe_jax.config.schema import OnError
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS, parse_cleaning
 from tupe_jax.tokenizers.sentencepiece import DEFAULT_LINES, DEFAULT_SIZE, SPECIAL_TOKENS
 from tupe_jax.utils.errors import UserError
@@ -36,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the sample and of the built-in corpus"
     )
+    parser.add_argument(
+        "--on-error",
+        choices=get_args(OnError),
+        default="stop",
+        help="at a broken record or file: stop (default) or skip it",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -60,5 +68,6 @@ def run(arguments: argparse.Namespace) -> None:
         cleaning=cleaning,
         seed=arguments.seed,
         lines=arguments.lines,
+        on_error=arguments.on_error,
     )
     print(f"{arguments.out}: {vocabulary.size:,} tokens, sha256 {vocabulary.sha256}")

@@ -218,6 +218,10 @@ Packing = Literal["stream", "sentences", "pairs"]
 """How lines fill sequences: split across them; whole, with padding; or as pairs of passages."""
 
 
+OnError = Literal["stop", "skip"]
+"""What is done at a broken record or file of a corpus."""
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The text, its tokenizer, and the length of the token sequences."""
@@ -239,8 +243,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
-        texts = re.findall(r"\btext:(\S+)", self.task)
-        paths = {"vocabulary": [self.vocabulary], "prepared": [self.prepared], "task": texts}
+        files = re.findall(r"\b(?:text|jsonl|parquet):(\S+)", self.task)
+        paths = {"vocabulary": [self.vocabulary], "prepared": [self.prepared], "task": files}
         for name, given in paths.items():
             for path in given:
                 check_path(path, f"data.{name}")

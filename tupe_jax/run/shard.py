@@ -1,4 +1,4 @@
-"""Divide the work of a command among machines: `--shard=I/N`."""
+"""Divide the work of a command among machines: `--shard=I/N`, `--part=I/N`."""
 
 import re
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class WorkShard:
     count: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> "WorkShard":
+    def parse(cls, text: str, option: str = "--shard") -> "WorkShard":
         """`2/8` is the third of eight."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
-            raise UserError(f"--shard={text}: expected I/N with 0 <= I < N, for example 0/4")
+            raise UserError(f"{option}={text}: expected I/N with 0 <= I < N, for example 0/4")
         return cls(int(match[1]), int(match[2]))
 
     def folder(self, workdir: Path) -> Path:

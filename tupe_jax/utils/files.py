@@ -5,11 +5,18 @@ import os
 import pathlib
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path, is_object
+
+Item = TypeVar("Item")
+Content = TypeVar("Content")
+
+_READS_IN_FLIGHT = 32
 
 
 @contextmanager
@@ -114,6 +121,25 @@ def file_names(folder: Path) -> list[str]:
     return list(file_sizes(folder)) if is_object(folder) else os.listdir(folder)
 
 
+def file_range(path: Path, start: int, size: int) -> bytes:
+    """A part of a file, read by one request."""
+    if not is_object(path):
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(size)
+    from tupe_jax.utils.object_storage import filesystem
+
+    # The storage refuses an empty range.
+    part: bytes = filesystem().cat_file(os.fspath(path), start, start + size) if size else b""
+    return part
+
+
+def in_threads(read: Callable[[Item], Content], items: Sequence[Item]) -> list[Content]:
+    """The results of a function that waits for the storage, for all items in order."""
+    with ThreadPoolExecutor(_READS_IN_FLIGHT) as threads:
+        return list(threads.map(read, items))
+
+
 def file_version(path: Path) -> tuple[int, ...]:
     """Numbers that change when the file does."""
     if not is_object(path):
@@ -139,11 +165,27 @@ def exclusive_lock(path: Path, refusal: UserError | None = None) -> Iterator[Non
         with object_lock(path, refusal):
             yield
         return
+    with _file_lock(path, fcntl.LOCK_EX, refusal):
+        yield
+
+
+@contextmanager
+def shared_lock(path: Path, refusal: UserError) -> Iterator[None]:
+    """Hold a lock that others may share, but that excludes an exclusive lock. Objects have none."""
+    if is_object(path):
+        yield
+        return
+    with _file_lock(path, fcntl.LOCK_SH, refusal):
+        yield
+
+
+@contextmanager
+def _file_lock(path: Path, kind: int, refusal: UserError | None) -> Iterator[None]:
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     held = os.open(path, flags, mode=0o666)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+            fcntl.flock(held, kind | (fcntl.LOCK_NB if refusal else 0))
         except BlockingIOError:
             assert refusal is not None
             raise refusal from None

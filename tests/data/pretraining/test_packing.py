@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.data.small_corpus import documents
 from tupe_jax.data.pretraining import packing
 from tupe_jax.data.pretraining.seqio_tasks import make_task
-from tupe_jax.data.pretraining.sources import TextFiles
+from tupe_jax.data.pretraining.sources.text_files import TextFiles
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer

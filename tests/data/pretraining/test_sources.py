@@ -11,26 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.small_corpus import documents
-from tupe_jax.data.pretraining.sources import (
-    Builtin,
-    DocumentSource,
-    TextFiles,
-    Tfds,
-    match_files,
-    parse_source,
-    read_block,
-)
+from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
+from tupe_jax.data.pretraining.sources.builtin_corpus import Builtin
+from tupe_jax.data.pretraining.sources.files import FileSource, match_files
+from tupe_jax.data.pretraining.sources.text_files import TextFiles
+from tupe_jax.data.pretraining.sources.tfds_data import Tfds
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
 from tupe_jax.utils.errors import UserError
 
 
 def read_all(file: Path, block_bytes: int) -> list[str]:
-    documents, block = [], 0
-    while (found := read_block(str(file), block, block_bytes)) is not None:
-        documents += found
-        block += 1
-    return documents
+    source = TextFiles(str(file), block_bytes=block_bytes)
+    return [document.decode() for document in elements(source.documents(0, 1))]
 
 
 def expected(text: str) -> list[str]:
@@ -40,7 +33,17 @@ def expected(text: str) -> list[str]:
     return [document for document in joined if document]
 
 
-texts = st.lists(st.sampled_from(["a", "bb ccc", "é", " ", "\n", "\n\n", "\r\n"])).map("".join)
+pieces = st.sampled_from(["a", "bb ccc", "é", " ", "\n", "\n\n", "\r\n"])
+texts = st.lists(pieces, min_size=1).map("".join)
+
+
+def read_blocks(source: FileSource, file: str) -> list[str]:
+    documents, block = [], 0
+    while (found := source.read_block(file, block)) is not None:
+        assert not found.flaws
+        documents += found.documents
+        block += 1
+    return documents
 
 
 @given(texts, st.integers(1, 12))
@@ -49,7 +52,8 @@ def test_blocks_of_any_size_hold_every_document_once(
 ) -> None:
     file = tmp_path_factory.mktemp("text") / "a.txt"
     file.write_bytes(text.encode())
-    assert read_all(file, block_bytes) == expected(text)
+    source = TextFiles(str(file), block_bytes=block_bytes)
+    assert read_blocks(source, str(file)) == expected(text)
 
 
 def test_gzipped_files_read_the_same(tmp_path: Path) -> None:
@@ -58,9 +62,11 @@ def test_gzipped_files_read_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
     assert read_all(tmp_path / "a.txt.gz", 1000) == read_all(tmp_path / "a.txt", 1000)
     # Blocks can be read in any order, also backwards.
+    source = TextFiles(f"{tmp_path}/a.txt*", block_bytes=1000)
     for block in (5, 2, 3):
-        plain = read_block(str(tmp_path / "a.txt"), block, 1000)
-        assert read_block(str(tmp_path / "a.txt.gz"), block, 1000) == plain != []
+        plain = source.read_block(f"{tmp_path}/a.txt", block)
+        assert source.read_block(f"{tmp_path}/a.txt.gz", block) == plain
+        assert plain.documents
 
 
 @pytest.mark.parametrize("name", ["bad.txt", "bad.txt.gz"])
@@ -76,10 +82,10 @@ def test_broken_utf8_is_an_error_naming_file_and_line(tmp_path: Path, name: str)
 def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
     content = gzip.compress(b"".join(b"line %d\n\n" % n for n in range(1000)))
     (tmp_path / "cut.gz").write_bytes(content[:-100])
-    with pytest.raises(UserError, match=r"cut\.gz: .*gzip"):
+    with pytest.raises(UserError, match=r"cut\.gz, line \d+: .*gzip"):
         read_all(tmp_path / "cut.gz", 1 << 20)
     (tmp_path / "none.gz").write_bytes(b"plain text")
-    with pytest.raises(UserError, match=r"none\.gz: .*gzip"):
+    with pytest.raises(UserError, match=r"none\.gz, line 1: .*gzip"):
         read_all(tmp_path / "none.gz", 1 << 20)
 
 
@@ -88,10 +94,11 @@ def test_a_file_deleted_while_it_is_read_is_named(tmp_path: Path, name: str) -> 
     file = tmp_path / name
     content = b"a line\n\n" * 100
     file.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    assert read_block(str(file), 0, 100)
+    source = TextFiles(str(file), block_bytes=100)
+    assert source.read_block(str(file), 0)
     file.unlink()
     with pytest.raises(UserError, match=rf"{name}: .*No such file"):
-        read_block(str(file), 1, 100)
+        source.read_block(str(file), 1)
 
 
 def test_a_glob_without_text_is_an_error(tmp_path: Path) -> None:
@@ -102,7 +109,7 @@ def test_a_glob_without_text_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.txt: "):
         match_files(f"{tmp_path}/*.txt")
     (tmp_path / "c.txt").write_text("text")
-    assert [Path(file).name for file in match_files(f"{tmp_path}/*.txt")] == [
+    assert [Path(file.name).name for file in match_files(f"{tmp_path}/*.txt")] == [
         "a.txt",
         "b.txt",
         "c.txt",

@@ -1,16 +1,21 @@
 """Drop repeated documents and lines, in one pass and in bounded memory.
 
-Repeats are found within one stream: one shard of `tupe prepare`, or a streaming reader. Copies in
-different shards are kept. The memory of past texts is an array that is passed in and out, so these
-functions are pure and a tf.data iterator can be saved and restored.
+Repeats are found within one stream: one shard of `tupe prepare`, or a streaming reader. Copies of
+documents in different shards are kept; `copies.py` finds those. The memory of past texts is an
+array that is passed in and out, so these functions are pure and a tf.data iterator can be saved and
+restored.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tupe_jax.data.pretraining.splits import fingerprint
+
+Deduplication = Literal["none", "exact"]
+"""Whether copies of documents are dropped from the whole corpus, before all cleaning."""
 
 # Shorter lines are kept: dialogues and lists repeat them for good reasons.
 SHORTEST_LINE_WORDS = 8

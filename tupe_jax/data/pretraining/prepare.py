@@ -1,15 +1,20 @@
 """`tupe prepare`: run a data task once and write its sequences to ArrayRecord shards.
 
 The corpus is divided into shards. The division depends on the config alone, and a shard depends
-only on the corpus and its number, so the result is the same bytes for any number of workers and
-interruptions. The output folder holds:
+only on the corpus and its number, so the result is the same bytes for any number of workers,
+machines and interruptions. The output folder holds:
 
     unfinished/settings.json     the config; a restart must have the same
+    unfinished/hashes-00003, copies-00000      for deduplication, see `copies.py`
     unfinished/00003.json        shard 3 is done: its file is complete on disk
     unfinished/00003.npy         its validation sequences, or documents for sentence pairs
     train-00003-of-00008...      its training sequences
     tokenizer.model              a copy of the tokenizer, which all workers use
     index.json                   written at the end; then `unfinished` is deleted
+
+The work is done in stages. The jobs of a stage need the files of earlier stages, but not each
+other. So they run in worker processes, on Apache Beam, or in several calls on several machines. A
+job that runs twice, even at the same time, writes the same files, atomically.
 
 Sequences are not shuffled here. The reader shuffles them in every epoch.
 """
@@ -19,7 +24,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,8 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tupe_jax.config.schema import Packing
-from tupe_jax.data.pretraining import workers
+from tupe_jax.config.schema import OnError, Packing
+from tupe_jax.data.pretraining import copies, workers
+from tupe_jax.data.pretraining.deduplication import Deduplication
 from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids, pad_sequences, sequence_ends
 from tupe_jax.data.pretraining.sentence_pairs import (
     WINDOW_DOCUMENTS,
@@ -48,6 +54,7 @@ from tupe_jax.data.pretraining.token_shards import (
     Features,
     PreparedIndex,
     ShardFile,
+    SourceCounts,
     Split,
     examples_of,
     record_type,
@@ -56,18 +63,34 @@ from tupe_jax.data.pretraining.token_shards import (
     write_shard,
 )
 from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, elements, seqio, tf
+from tupe_jax.run.shard import ALL_WORK, WorkShard
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError, reason
-from tupe_jax.utils.files import atomic_file, exclusive_lock
+from tupe_jax.utils.files import (
+    atomic_file,
+    exclusive_lock,
+    file_names,
+    file_size,
+    file_sizes,
+    in_threads,
+    shared_lock,
+)
 from tupe_jax.utils.object_storage import check_reachable
 from tupe_jax.utils.paths import Path, glob_in, is_object
 
 UNFINISHED = "unfinished"
+HASHES, RANGES, SHARDS = "hashes of shards", "ranges of hashes", "shards"
+"""The stages, by what their jobs make."""
 
 _SEQUENCES_AT_ONCE = 1_024
 
 Sequences = NDArray[np.int32]
+# Called with the number of finished jobs, the number of jobs known so far, and the tokens packed.
 Show = Callable[[int, int, int], None]
+
+
+# Runs a function for all jobs, anywhere and in any order, and returns when all are done.
+Runner = Callable[[Callable[[Any, workers.Report], None], Sequence[Any], workers.Show], None]
 
 
 @dataclass(frozen=True)
@@ -80,9 +103,10 @@ class PrepareConfig:
     cleaning: tuple[str, ...] = ()
     shards: int | None = None
     seed: int = 0
-    cache: str | None = None
-    """The folder or bucket where SeqIO's Beam pipeline has cached the tokenized documents."""
     packing: Packing = "stream"
+    deduplicate: Deduplication = "none"
+    """`exact` drops copies of documents in the whole corpus."""
+    on_error: OnError = "stop"
 
     @property
     def description(self) -> str:
@@ -106,6 +130,10 @@ class ShardJob:
     count: int
     pass_number: int
 
+    @property
+    def starts_source(self) -> bool:
+        return self.pass_number == self.index == 0
+
 
 @dataclass(frozen=True)
 class ShardRecord:
@@ -117,33 +145,106 @@ class ShardRecord:
     documents: int
     validation_documents: int
     core_seconds: float
+    broken: int = 0
+    first_broken: str = ""
+    compared: int = 0
+    copies: int = 0
+    """Documents compared with the whole corpus, and those that were dropped."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call has made: the tokens of its shards, and the time of all its jobs."""
+
+    tokens: int
+    core_seconds: float
 
 
 @dataclass(frozen=True)
 class PrepareResult:
-    """The index of the finished folder, and the work of this run."""
+    """The index of the finished folder, and the work of this call."""
 
     index: PreparedIndex
-    tokens: int
-    core_seconds: float
+    work: Work
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """The last stage that a part could take part in, and the work of this call.
+
+    Of the `jobs` of that stage, `missing` belong to other parts and are not done.
+    """
+
+    stage: str
+    jobs: int
+    missing: int
+    work: Work
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Jobs that do not need each other. Job n is done when its file in `unfinished` exists."""
+
+    name: str
+    function: Callable[[Any, workers.Report], None]
+    jobs: Sequence[Any]
+    file_name: Callable[[int], str]
+
+    def undone(self, folder: Path, part: WorkShard = ALL_WORK) -> list[int]:
+        """Return the numbers of the jobs of a part that are to be done."""
+        found = set(file_names(folder / UNFINISHED))
+        numbers = range(part.index, len(self.jobs), part.count)
+        return [number for number in numbers if self.file_name(number) not in found]
 
 
 def prepare(
     config: PrepareConfig,
     folder: Path,
-    worker_count: int,
-    show: Show = lambda shards_done, shards, tokens: None,
+    worker_count: int = 1,
+    show: Show = lambda jobs_done, jobs, tokens: None,
+    runner: Runner | None = None,
 ) -> PrepareResult:
-    """Write the sequences of a task to a folder, or finish an interrupted call."""
+    """Write the sequences of a task to a folder, or finish what earlier calls have begun.
+
+    The jobs run in `worker_count` processes of this machine, or where `runner` runs them.
+    """
     given = SentencePieceTokenizer.load(config.tokenizer)
     jobs, identity = divide(config)
-    with _only_writer(folder):
-        return _prepare(config, given, jobs, identity, folder, worker_count, show)
+    with _locked(folder, exclusive_lock):
+        config = _begin(folder, config, given, jobs, identity)
+        runner = runner or partial(workers.run, worker_count)
+        stage, missing, work = _run_stages(config, folder, jobs, ALL_WORK, runner, show)
+        if missing:
+            raise UserError(
+                f"{folder}: {missing} of {len(stage.jobs)} {stage.name} are missing, although all "
+                "jobs have ended; give a folder that all workers share, or gs://"
+            )
+        return PrepareResult(_finish(folder, config, jobs), work)
+
+
+def prepare_part(
+    config: PrepareConfig,
+    folder: Path,
+    part: WorkShard,
+    worker_count: int = 1,
+    show: Show = lambda jobs_done, jobs, tokens: None,
+) -> PartResult:
+    """Do the jobs of one part, as far as other parts have done theirs.
+
+    Any number of calls may do this at the same time. At the end, `prepare` collects their work.
+    """
+    given = SentencePieceTokenizer.load(config.tokenizer)
+    jobs, identity = divide(config)
+    with _locked(folder, shared_lock):
+        config = _begin(folder, config, given, jobs, identity)
+        runner = partial(workers.run, worker_count)
+        stage, missing, work = _run_stages(config, folder, jobs, part, runner, show)
+        return PartResult(stage.name, len(stage.jobs), missing, work)
 
 
 def divide(config: PrepareConfig) -> tuple[list[ShardJob], str]:
     """Return the jobs for all training shards, and a text that changes when the corpus does."""
-    components = parse_task(config.task, config.seed)
+    components = parse_task(config.task, config.seed, config.on_error)
     passes = [
         (component.source, share, number)
         for component in components
@@ -192,72 +293,115 @@ def _shards_per_pass(sources: Sequence[DocumentSource], shards: int | None) -> l
     return counts
 
 
-def _prepare(
+def _stages(config: PrepareConfig, folder: Path, jobs: Sequence[ShardJob]) -> Iterator[Stage]:
+    """Yield the stages. Each must be done before the next is asked for."""
+    ranges = 0
+    if config.deduplicate == "exact":
+        yield Stage(HASHES, partial(hash_shard, config, folder), jobs, _hashes_name)
+        sizes = file_sizes(folder / UNFINISHED)
+        documents = sum(copies.count_hashes(sizes[_hashes_name(n)]) for n in range(len(jobs)))
+        ranges = copies.range_count(documents)
+        starts_source = [job.starts_source for job in jobs]
+        starts_pass = [job.index == 0 for job in jobs]
+        find = partial(find_copies, folder, starts_source, starts_pass, ranges)
+        yield Stage(RANGES, find, range(ranges), _copies_name)
+    make = partial(make_shard, config, folder, len(jobs), ranges)
+    yield Stage(SHARDS, make, jobs, _record_name)
+
+
+def _run_stages(
     config: PrepareConfig,
-    given: SentencePieceTokenizer,
-    jobs: Sequence[ShardJob],
-    identity: str,
     folder: Path,
-    worker_count: int,
+    jobs: Sequence[ShardJob],
+    part: WorkShard,
+    runner: Runner,
     show: Show,
-) -> PrepareResult:
-    settings = {
-        "task": config.description,
-        "vocabulary_sha256": given.sha256,
-        "length": config.length,
-        "seed": config.seed,
-        "shards": len(jobs),
-        "corpus": identity,
-        "cache": config.cache,
-        "packing": config.packing,
-    }
-    _begin(folder, settings)
-    tokenizer = _copy_tokenizer(given, folder)
-    config = replace(config, tokenizer=tokenizer.path)
-    todo = [job for job in jobs if not _record_path(folder, job.number).exists()]
-    finished_before = len(jobs) - len(todo)
-    show(finished_before, len(jobs), 0)
-    records = list(
-        workers.run(
-            partial(make_shard, config, folder, len(jobs)),
-            todo,
-            min(worker_count, len(todo)),
-            show=lambda done, tokens: show(finished_before + done, len(jobs), tokens),
-        )
+) -> tuple[Stage, int, Work]:
+    """Do a part of all stages, up to one that other parts have not done.
+
+    Return that stage or the last one, the number of its jobs that are missing, and the work.
+    """
+    done = total = 0
+
+    def show_done(jobs_done: int, tokens: int) -> None:
+        show(done + jobs_done, total, tokens)
+
+    for stage in _stages(config, folder, jobs):
+        numbers = stage.undone(folder, part)
+        total += len(range(part.index, len(stage.jobs), part.count))
+        done = total - len(numbers)
+        show(done, total, 0)
+        runner(stage.function, [stage.jobs[number] for number in numbers], show_done)
+        missing = len(stage.undone(folder))
+        if missing:
+            break
+    made = in_threads(partial(_read_record, folder), numbers) if stage.name == SHARDS else []
+    return (
+        stage,
+        missing,
+        Work(sum(each.tokens for each in made), sum(each.core_seconds for each in made)),
     )
-    index = _finish(folder, config, tokenizer, len(jobs))
-    return PrepareResult(
-        index,
-        sum(record.tokens for record in records),
-        sum(record.core_seconds for record in records),
-    )
+
+
+def hash_shard(config: PrepareConfig, folder: Path, job: ShardJob, report: workers.Report) -> None:
+    """Write the hashes of the documents of a shard."""
+    source = _unchanged_source(config, job)
+    hashes = copies.hash_documents(source, job.index, job.count, job.share, report)
+    _unchanged_source(config, job)
+    copies.write_hashes(folder / UNFINISHED / _hashes_name(job.number), hashes)
+
+
+def find_copies(
+    folder: Path,
+    starts_source: Sequence[bool],
+    starts_pass: Sequence[bool],
+    ranges: int,
+    number: int,
+    report: workers.Report,
+) -> None:
+    """Write which documents of which shards are copies, for one range of hashes."""
+    paths = [folder / UNFINISHED / _hashes_name(shard) for shard in range(len(starts_pass))]
+    hashes = copies.read_hashes(paths, number, ranges)
+    found = copies.find_copies(hashes, starts_source, starts_pass)
+    copies.write_copies(folder / UNFINISHED / _copies_name(number), found)
 
 
 def make_shard(
-    config: PrepareConfig, folder: Path, count: int, job: ShardJob, report: workers.Report
-) -> ShardRecord:
-    """Write a training shard, its validation sequences and, last, its record."""
+    config: PrepareConfig,
+    folder: Path,
+    count: int,
+    ranges: int,
+    job: ShardJob,
+    report: workers.Report,
+) -> None:
+    """Write a training shard, its validation sequences and, last, its record.
+
+    `ranges` is the number of files with copies to drop, or 0 to keep all documents.
+    """
     start = time.process_time()
     tokenizer = SentencePieceTokenizer.load(config.tokenizer)
     source = _unchanged_source(config, job)
     key = (config.seed, job.pass_number)
     task = make_task(source, tokenizer, config.cleaning, job.share, config.packing, key)
-    # Beam has cached the documents, which are the same for every packing.
     documents_task = make_task(source, tokenizer, config.cleaning, job.share)
-    if config.cache:
-        _require_cache(documents_task, config.cache)
-        task = task.replace(name=documents_task.name)
+    compared = dropped = 0
+    if ranges:
+        hashes = folder / UNFINISHED / _hashes_name(job.number)
+        compared = copies.count_hashes(file_size(hashes))
+        paths = [folder / UNFINISHED / _copies_name(number) for number in range(ranges)]
+        to_drop = copies.read_copies(paths, job.number, count)
+        dropped = len(to_drop)
+        # The registered task is that of all shards.
+        rest = copies.WithoutCopies(source, to_drop)
+        task, documents_task = task.replace(source=rest), documents_task.replace(source=rest)
     documents = tokens = 0
 
     def dataset(task: seqio.Task, split: str) -> tf.data.Dataset | None:
         if split == VALIDATION and job.pass_number > 0:
             return None
-        if config.cache and not task.get_cached_stats(split)["examples"]:
-            return None  # SeqIO fails to read the cache of a split without documents
         return task.get_dataset(
             sequence_length={TOKENS: config.length},
             split=split,
-            use_cached=config.cache is not None,
             shuffle=False,
             shard_info=seqio.ShardInfo(job.index, job.count),
             try_in_mem_cache=False,
@@ -301,6 +445,8 @@ def make_shard(
         hold_out = held_out_documents if config.packing == "pairs" else held_out_sequences
         held_out, validation_documents = hold_out()
         np.save(file, held_out)
+    counts_broken = config.on_error == "skip" and job.pass_number == 0
+    broken, first = source.count_broken(job.index, job.count) if counts_broken else (0, "")
     finished = ShardRecord(
         rows=shard.rows,
         bytes=shard.bytes,
@@ -308,10 +454,13 @@ def make_shard(
         documents=documents,
         validation_documents=validation_documents,
         core_seconds=time.process_time() - start,
+        broken=broken,
+        first_broken=first,
+        compared=compared,
+        copies=dropped,
     )
     _unchanged_source(config, job)
-    _write_json(_record_path(folder, job.number), asdict(finished))
-    return finished
+    _write_json(folder / UNFINISHED / _record_name(job.number), asdict(finished))
 
 
 def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
@@ -319,7 +468,7 @@ def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
 
     A new file would shift the division: some documents would be read twice and others never.
     """
-    source = parse_source(job.source, config.seed)
+    source = parse_source(job.source, config.seed, config.on_error)
     if source.identity != job.identity:
         raise UserError(
             f"{job.source}: the corpus changed while it was being prepared; delete the output "
@@ -329,8 +478,10 @@ def _unchanged_source(config: PrepareConfig, job: ShardJob) -> DocumentSource:
 
 
 @contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Lock the folder, so that no second command writes to it. A killed process frees the lock."""
+def _locked(
+    folder: Path, lock: Callable[[Path, UserError], AbstractContextManager[None]]
+) -> Iterator[None]:
+    """Create the folder and lock it. A killed process frees the lock."""
     check_reachable(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -339,8 +490,8 @@ def _only_writer(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"{folder}: cannot create this folder ({reason(error)})") from None
     # There are no folders on object storage, but another object can be locked.
-    lock = folder.with_name(f"{folder.name}.lock") if is_object(folder) else folder
-    with exclusive_lock(lock, UserError(f"{folder}: another `tupe prepare` is writing to it")):
+    locked = folder.with_name(f"{folder.name}.lock") if is_object(folder) else folder
+    with lock(locked, UserError(f"{folder}: another `tupe prepare` is writing to it")):
         yield
 
 
@@ -373,54 +524,66 @@ def repack(tokens_NxS: Sequences, packing: Packing) -> Sequences:
     return np.pad(padded.reshape(-1, length - 1), ((0, 0), (1, 0)), constant_values=CLS_ID)
 
 
-def _require_cache(task: seqio.Task, cache: str) -> None:
-    seqio.add_global_cache_dirs([str(cache)])
-    if not task.cache_dir:
-        raise UserError(
-            f"{cache}: no finished cache of the task {task.name}; register the task in a module "
-            "and run `PYTHONPATH=. seqio_cache_tasks --module_import=MODULE "
-            f"--tasks={task.name} --output_cache_dir={cache}`"
-        )
+def _begin(
+    folder: Path,
+    config: PrepareConfig,
+    given: SentencePieceTokenizer,
+    jobs: Sequence[ShardJob],
+    identity: str,
+) -> PrepareConfig:
+    """Store the settings, or check that other calls have the same, and copy the tokenizer.
 
-
-def _begin(folder: Path, settings: dict[str, Any]) -> None:
-    """Store the settings, or check that an interrupted call had the same."""
+    Return the settings with the copy. Several parts may begin at the same time.
+    """
     if (folder / INDEX_FILE).exists():
         raise UserError(f"{folder}: already finished; give another folder, or delete this one")
+    settings = {
+        "task": config.description,
+        "vocabulary_sha256": given.sha256,
+        "length": config.length,
+        "seed": config.seed,
+        "shards": len(jobs),
+        "corpus": identity,
+        "cache": None,  # older versions could read documents in another order
+        "packing": config.packing,
+        "on_error": config.on_error,
+        "deduplicate": config.deduplicate,
+    }
     settings_file = folder / UNFINISHED / "settings.json"
+    # Before settings.json is looked for: whatever another part has written, it wrote that first.
+    is_foreign = folder.exists() and any(folder.iterdir()) and not (folder / UNFINISHED).exists()
     if not settings_file.exists():
-        if folder.exists() and any(folder.iterdir()) and not settings_file.parent.exists():
+        if is_foreign:
             raise UserError(f"{folder}: not empty; give a new folder")
         settings_file.parent.mkdir(parents=True, exist_ok=True)
         _write_json(settings_file, settings)
-        return
-    begun = {"packing": "stream"} | json.loads(settings_file.read_text(encoding="utf-8"))
+    of_older_versions = {"packing": "stream", "on_error": "stop", "deduplicate": "none"}
+    begun = of_older_versions | json.loads(settings_file.read_text(encoding="utf-8"))
     for name, value in settings.items():
         if begun.get(name) != value:
             raise UserError(
                 f"{folder}: begun with {name} {begun.get(name)!r}, but now it is {value!r}; run "
                 "the same command on the same corpus to resume, or delete the folder"
             )
+    return replace(config, tokenizer=_copy_tokenizer(given, folder).path)
 
 
 def _copy_tokenizer(given: SentencePieceTokenizer, folder: Path) -> SentencePieceTokenizer:
     """Copy the tokenizer into the folder. Later changes to the given file have no effect."""
     path = folder / TOKENIZER_FILE
-    with atomic_file(path) as unfinished:
-        unfinished.write_bytes(given.path.read_bytes())
+    if not path.exists():
+        with atomic_file(path) as unfinished:
+            unfinished.write_bytes(given.path.read_bytes())
     copy = SentencePieceTokenizer.load(path)
     if copy.sha256 != given.sha256:
         raise UserError(f"{given.path}: changed while it was being read; run the command again")
     return copy
 
 
-def _finish(
-    folder: Path, config: PrepareConfig, tokenizer: SentencePieceTokenizer, count: int
-) -> PreparedIndex:
+def _finish(folder: Path, config: PrepareConfig, jobs: Sequence[ShardJob]) -> PreparedIndex:
     """Write the validation shard and the index, once all training shards are complete."""
-    records = [
-        ShardRecord(**json.loads(_record_path(folder, n).read_text("utf-8"))) for n in range(count)
-    ]
+    tokenizer, count = SentencePieceTokenizer.load(config.tokenizer), len(jobs)
+    records = in_threads(partial(_read_record, folder), range(count))
     train = Split(
         # A shard has no sequences if its documents were all held out or all repeats.
         shards=tuple(
@@ -434,7 +597,7 @@ def _finish(
     )
     if not train.rows:
         raise UserError(f"{config.task}: no text to train on; add text to the corpus")
-    held_out = [_read_held_out(folder, n) for n in range(count)]
+    held_out = in_threads(partial(_read_held_out, folder), range(count))
     validation = validation_features(held_out, config)
     file = folder / shard_file_name(VALIDATION, 0, 1)
     record = record_type(config.packing, tokenizer.size, config.length)
@@ -456,11 +619,34 @@ def _finish(
         },
         tokenizer=tokenizer.path.name,
         packing=config.packing,
+        sources=_counts_by_source(jobs, records),
     )
     _delete_unlisted_files(folder, index)
     write_index(folder, index)
     Path(folder / UNFINISHED).rmtree()
     return index
+
+
+def _counts_by_source(
+    jobs: Sequence[ShardJob], records: Sequence[ShardRecord]
+) -> tuple[SourceCounts, ...]:
+    by_source: dict[str, list[ShardRecord]] = {}
+    for job, record in zip(jobs, records, strict=True):
+        by_source.setdefault(job.source, []).append(record)
+    return tuple(
+        SourceCounts(
+            source=source,
+            rows=sum(record.rows for record in some),
+            tokens=sum(record.tokens for record in some),
+            documents=sum(record.documents for record in some),
+            validation_documents=sum(record.validation_documents for record in some),
+            broken=sum(record.broken for record in some),
+            first_broken=next((each.first_broken for each in some if each.broken), ""),
+            compared=sum(record.compared for record in some),
+            copies=sum(record.copies for record in some),
+        )
+        for source, some in by_source.items()
+    )
 
 
 def _delete_unlisted_files(folder: Path, index: PreparedIndex) -> None:
@@ -471,8 +657,21 @@ def _delete_unlisted_files(folder: Path, index: PreparedIndex) -> None:
             path.unlink()
 
 
-def _record_path(folder: Path, number: int) -> Path:
-    return folder / UNFINISHED / f"{number:05d}.json"
+def _hashes_name(number: int) -> str:
+    return f"hashes-{number:05d}"
+
+
+def _copies_name(number: int) -> str:
+    return f"copies-{number:05d}"
+
+
+def _record_name(number: int) -> str:
+    return f"{number:05d}.json"
+
+
+def _read_record(folder: Path, number: int) -> ShardRecord:
+    content = (folder / UNFINISHED / _record_name(number)).read_text(encoding="utf-8")
+    return ShardRecord(**json.loads(content))
 
 
 def _held_out_path(folder: Path, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""SeqIO tasks and mixtures: source -> cleaning -> token ids -> (SeqIO's cache) -> sequences.
+"""SeqIO tasks and mixtures: source -> cleaning -> token ids -> sequences.
 
 A task needs a tokenizer file, so it is created by a function, not at import. SeqIO registers it
 under `task.name`, which is the same in every process that creates the same task.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from tupe_jax.config.schema import Packing
+from tupe_jax.config.schema import OnError, Packing
 from tupe_jax.data.pretraining.cleaning import CLEANERS
 from tupe_jax.data.pretraining.deduplication import MEMORY_SLOTS, REPEAT_DROPPERS
 from tupe_jax.data.pretraining.packing import pack, pack_sentences, tokenize
@@ -45,15 +45,14 @@ def make_task(
     random choices depend on `pairs_key`: the seed, and the number of the pass over the source.
 
     A `share` below one keeps that share of the documents, chosen by their text. The length is the
-    task's `sequence_length={"tokens": length}`. The steps before `CacheDatasetPlaceholder` can be
-    run once by SeqIO's Beam pipeline, for all lengths and packings.
+    task's `sequence_length={"tokens": length}`.
     """
     # Not `identity`: a copy of a corpus on another machine has other dates, but is the same task.
     extent = (source.text_bytes, source.most_shards)
     key = (source.spec, extent, tokenizer.sha256, tuple(cleaning), share)
-    name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
-    if packing != "stream":  # existing caches of stream tasks do not name the packing
-        name = f"{name}_{packing}"
+    name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}_{packing}"
+    if source.on_error != "stop":
+        name = f"{name}_{source.on_error}"
     if packing == "pairs":
         name = "_".join([name, *map(str, pairs_key)])
     if name not in seqio.TaskRegistry.names():
@@ -64,7 +63,6 @@ def make_task(
                 *([_keep_share(share)] if share < 1 else []),
                 *(cleaning_step(step) for step in cleaning),
                 tokenize(tokenizer),
-                seqio.CacheDatasetPlaceholder(),
                 _pack_step(packing, pairs_key),
             ],
             output_features={TOKENS: _token_feature(tokenizer), **_PAIR_FEATURES}
@@ -96,7 +94,7 @@ class Component:
     source: DocumentSource
 
 
-def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
+def parse_task(spec: str, seed: int = 0, on_error: OnError = "stop") -> tuple[Component, ...]:
     """Parse `SOURCE`, or a mixture like `wikipedia + 2.5 * text:books/*.txt`."""
     components = []
     for term in spec.split(" + "):
@@ -107,7 +105,7 @@ def parse_task(spec: str, seed: int = 0) -> tuple[Component, ...]:
             number = 0.0
         if not 0 < number < float("inf"):
             raise UserError(f"task {spec!r}: weight {weight!r} must be a positive number")
-        components.append(Component(number, parse_source(source.strip(), seed)))
+        components.append(Component(number, parse_source(source.strip(), seed, on_error)))
     return tuple(components)
 
 

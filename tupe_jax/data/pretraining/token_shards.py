@@ -45,7 +45,7 @@ Features = dict[str, NDArray[np.int32]]
 """Examples by feature, `[examples, ...]` each."""
 
 
-# The fields of the next three classes are the keys of index.json. It calls sequences "rows".
+# The fields of the next four classes are the keys of index.json. It calls sequences "rows".
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,26 @@ class Split:
 
 
 @dataclass(frozen=True)
+class SourceCounts:
+    """What one source of the task contributed, all passes over it included.
+
+    `tokens` and `documents` are those of the training split. With `--deduplicate=exact`, `compared`
+    documents of both splits were compared with all others, and `copies` of them were dropped.
+    """
+
+    source: str
+    rows: int
+    tokens: int
+    documents: int
+    validation_documents: int
+    compared: int = 0
+    copies: int = 0
+    broken: int = 0
+    """Records and files that could not be read and were skipped."""
+    first_broken: str = ""
+
+
+@dataclass(frozen=True)
 class PreparedIndex:
     """The metadata of a prepared folder."""
 
@@ -83,6 +103,8 @@ class PreparedIndex:
     tokenizer: str | None = None
     """The name of the tokenizer file. None in folders of older versions, which have no copy."""
     packing: Packing = "stream"
+    sources: tuple[SourceCounts, ...] = ()
+    """In the order of the task. Empty in folders of older versions."""
 
     @property
     def dtype(self) -> DtypeName:
@@ -255,6 +277,7 @@ def parse_index(folder: Path) -> PreparedIndex:
             splits={name: _parse_split(split) for name, split in content["splits"].items()},
             tokenizer=content.get("tokenizer"),
             packing=content.get("packing", "stream"),
+            sources=tuple(SourceCounts(**counts) for counts in content.get("sources", ())),
         )
         if index.tokenizer is not None and Path(str(index.tokenizer)).name != index.tokenizer:
             raise UserError(

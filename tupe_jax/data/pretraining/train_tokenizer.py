@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
+from tupe_jax.config.schema import OnError
 from tupe_jax.data.pretraining.seqio_tasks import Component, cleaning_step, parse_task
 from tupe_jax.data.pretraining.sources import TRAIN
 from tupe_jax.data.tf_utils import elements, seqio
@@ -26,9 +27,10 @@ def train_tokenizer(
     cleaning: Sequence[str],
     seed: int,
     lines: int = DEFAULT_LINES,
+    on_error: OnError = "stop",
 ) -> SentencePieceTokenizer:
     """Train on at most `lines` lines of the task's training documents, and write the model."""
-    sample = sample_lines(parse_task(task, seed), cleaning, lines, seed)
+    sample = sample_lines(parse_task(task, seed, on_error), cleaning, lines, seed)
     model = train_sentencepiece(sample, size)
     with atomic_file(out) as unfinished:
         unfinished.write_bytes(model)

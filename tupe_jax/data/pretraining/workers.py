@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from tupe_jax.utils.errors import UserError
 
 Job = TypeVar("Job")
-Result = TypeVar("Result")
 # A job calls it with the amount of work done since the last call.
 Report = Callable[[int], None]
 # Called with the number of finished jobs and the total amount of work done.
@@ -23,18 +22,16 @@ _shared: tuple[Any, Any] | None = None
 
 
 def run(
-    function: Callable[[Job, Report], Result],
-    jobs: Sequence[Job],
-    workers: int,
-    show: Show,
-) -> Iterator[Result]:
-    """Yield `function(job, report)` for all jobs, in any order.
+    workers: int, function: Callable[[Job, Report], None], jobs: Sequence[Job], show: Show
+) -> None:
+    """Call `function(job, report)` for all jobs, in any order.
 
     `show` is called from time to time. The first error stops all jobs and is raised here. With one
     worker, the jobs run in this process, which saves starting another.
     """
+    workers = min(workers, len(jobs))
     if workers <= 1:
-        yield from _run_here(function, jobs, show)
+        _run_here(function, jobs, show)
         return
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
     counter, stop = context.Value("q", 0), context.Event()
@@ -49,7 +46,7 @@ def run(
             while waiting:
                 done, waiting = wait(waiting, _REFRESH_SECONDS, FIRST_COMPLETED)
                 for future in done:
-                    yield future.result()
+                    future.result()
                 show(len(jobs) - len(waiting), counter.value)
         except BrokenProcessPool:
             raise UserError(
@@ -61,9 +58,7 @@ def run(
             executor.shutdown(cancel_futures=True)
 
 
-def _run_here(
-    function: Callable[[Job, Report], Result], jobs: Sequence[Job], show: Show
-) -> Iterator[Result]:
+def _run_here(function: Callable[[Job, Report], None], jobs: Sequence[Job], show: Show) -> None:
     total = 0
     for finished, job in enumerate(jobs):
 
@@ -72,7 +67,7 @@ def _run_here(
             total += amount
             show(finished, total)
 
-        yield function(job, report)
+        function(job, report)
         show(finished + 1, total)
 
 
@@ -90,7 +85,7 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _run_there(function: Callable[[Job, Report], Result], job: Job) -> Result:
+def _run_there(function: Callable[[Job, Report], None], job: Job) -> None:
     assert _shared is not None, "the pool has started this process"
     counter, stop = _shared
 
@@ -100,4 +95,4 @@ def _run_there(function: Callable[[Job, Report], Result], job: Job) -> Result:
         with counter.get_lock():
             counter.value += amount
 
-    return function(job, report)
+    function(job, report)

@@ -1,0 +1,106 @@
+"""Run the jobs of `tupe prepare` on Apache Beam: `--runner=DaskRunner` and others.
+
+A job needs nothing but the corpus and the output folder. So a stage is a pipeline of one step.
+"""
+
+import argparse
+import logging
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from tupe_jax.data.pretraining import workers
+from tupe_jax.utils.errors import UserError
+
+_INSTALL = "pip install 'tupe_jax[beam]'"
+# Runners put the text of a job's error between lines of their own.
+_ERROR = re.compile("error of the job<(.+?)>end of the error")
+# Work is in Python, so threads of one process would only share its interpreter and its memory.
+_one_at_a_time = threading.Lock()
+
+logger = logging.getLogger(__name__)
+
+
+class BeamRunner:
+    """Runs jobs by a runner of Beam, such as `DaskRunner`, with options of Beam, `--x=y`."""
+
+    def __init__(self, name: str, options: Sequence[str]):
+        try:
+            import apache_beam as beam
+            from apache_beam.options.pipeline_options import PipelineOptions
+            from apache_beam.runners.runner import create_runner
+        except ImportError:
+            raise UserError(f"--runner={name} needs Apache Beam: {_INSTALL}") from None
+        self._name = name
+        try:
+            # This imports the runner's module, which defines its options.
+            self._runner = create_runner(name)
+        except ValueError as error:
+            raise UserError(f"--runner={name}: {error}") from None
+        except ImportError as error:
+            raise UserError(f"--runner={name}: {error}") from None
+        _check_options(name, options)
+        self._options = PipelineOptions([*options, *_better_defaults(name, options)])
+        self._beam = beam
+
+    def __call__(
+        self,
+        function: Callable[[Any, workers.Report], None],
+        jobs: Sequence[Any],
+        show: workers.Show,
+    ) -> None:
+        """Run a function for all jobs. The first error ends the pipeline and is raised here."""
+        if not jobs:
+            return
+        beam = self._beam
+        try:
+            pipeline = beam.Pipeline(runner=self._runner, options=self._options)
+        except ValueError as error:
+            raise UserError(f"--runner={self._name}: {' '.join(str(error).split())}") from None
+        pipeline | beam.Create(jobs) | beam.Reshuffle() | "job" >> beam.Map(_run, function)
+        try:
+            result = pipeline.run()
+            try:
+                result.wait_until_finish()
+            finally:
+                if client := getattr(result, "client", None):
+                    client.close()  # Dask's; its local cluster would go on
+        except Exception as error:
+            if found := _ERROR.search(str(error)):
+                raise UserError(found[1]) from None
+            raise
+        show(len(jobs), 0)
+
+
+def _run(job: Any, function: Callable[[Any, workers.Report], None]) -> None:
+    try:
+        with _one_at_a_time:
+            function(job, lambda amount: None)
+    except UserError as error:
+        raise RuntimeError(f"error of the job<{error}>end of the error") from None
+
+
+def _check_options(name: str, options: Sequence[str]) -> None:
+    """Parse all options as Beam does. Raise if it does not know one, which it would ignore."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"--runner={name}: {message}; `tupe prepare --help` lists our own options")
+
+    def parse(parser: argparse.ArgumentParser) -> None:
+        parser.error = refuse  # type: ignore[method-assign]
+        parser.parse_args(options)
+
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parse)
+
+
+def _better_defaults(name: str, options: Sequence[str]) -> list[str]:
+    """Options of Beam that suit few long jobs."""
+    given = {option.partition("=")[0] for option in options}
+    if "dask" in name.lower() and not given & {"--dask_npartitions", "--dask_partition_size"}:
+        return ["--dask_partition_size=1"]  # its default is 128 jobs on one worker
+    if "direct" in name.lower():
+        # Says that the pipeline does not suit Prism, which would run everything in one process.
+        return ["--allow_unsafe_triggers"]
+    return []
