@@ -76,8 +76,11 @@ def test_the_command_prepares_data_there_and_nowhere_else(
 ):
     monkeypatch.chdir(tmp_path)
     tokenizer, rows = f"--vocabulary={remote_corpus / 'v.model'}", "gs://runs/rows2"
-    preparation = ["prepare", "--task=builtin:50", tokenizer, "--length=16", "--workers=1"]
+    preparation = ["prepare", "--task=builtin:50 + builtin:30", tokenizer, "--length=16"]
+    preparation += ["--workers=1", "--deduplicate=exact"]
     assert cli.main([*preparation, f"--out={rows}"]) == 0
+    sources = json.loads(gcs.read("rows2/index.json"))["sources"]
+    assert [(each["compared"], each["copies"]) for each in sources] == [(50, 0), (30, 30)]
     assert not list(tmp_path.iterdir())  # no local folder `gs:`
     assert {"rows2/index.json", "rows2/tokenizer.model"} <= set(gcs.names())
     assert not [name for name in gcs.names() if "unfinished" in name or ".lock" in name]

@@ -46,7 +46,6 @@ def test_every_other_scheme_is_refused_by_name(given):
         ["export", "{}", "out"],
         ["finetune", "--checkpoint={}", "--task=builtin_cola"],
         ["glue", "--checkpoint={}"],
-        ["prepare", "--task=builtin:9", "--vocabulary=v", "--out=rows", "--cache={}"],
         pytest.param(["vocab", "--text={}", "--out=v.model"], marks=pytest.mark.slow),
         pytest.param(["vocab", "--task=builtin + text:{}", "--out=v"], marks=pytest.mark.slow),
         ["pretrain", "--config.data.prepared={}"],

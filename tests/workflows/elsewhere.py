@@ -19,12 +19,16 @@ RUN_BY = {
     "tests/ablation/atlas/test_page.py::test_the_same_records_give_the_same_bytes": [
         "tupe ablate --report",
     ],
-    "tests/data/pretraining/test_beam.py::test_beam_gives_the_same_documents_in_the_same_splits": [
-        "cat > my_tasks.py <<'EOF'",
-        "PYTHONPATH=. seqio_cache_tasks --module_import=my_tasks --output_cache_dir=/shared/cache "
-        "--pipeline_options=--runner=DirectRunner,--direct_running_mode=multi_processing,"
-        "--direct_num_workers=8",
-        "tupe prepare --task=c4/en --vocabulary=/shared/c4.model --cache=/shared/cache --out=rows",
+    "tests/data/pretraining/test_beam.py::"
+    "test_a_dask_cluster_with_and_without_the_death_of_a_worker": [
+        "tupe prepare --task=c4/en --vocabulary=/shared/c4.model --out=/shared/rows "
+        "--runner=DaskRunner --dask_client_address=tcp://host0:8786",
+    ],
+    "tests/data/pretraining/test_beam.py::test_parts_in_any_order": [
+        "sbatch --wait --array=0-31 --cpus-per-task=8 --wrap='tupe prepare --task=c4/en "
+        "--vocabulary=/shared/c4.model --out=/shared/rows --workers=8 "
+        "--part=$SLURM_ARRAY_TASK_ID/32'",
+        "tupe prepare --task=c4/en --vocabulary=/shared/c4.model --out=/shared/rows",
     ],
     "tests/bench/test_reader_speed.py::test_a_given_folder_is_measured": [
         "tupe bench reader --data=rows",

@@ -72,6 +72,13 @@ STEPS = [
         leaves="paper_rows/tokenizer.model",
     ),
     Step(
+        "tupe prepare --task='wikipedia + text:data/books/*.txt.gz' --vocabulary=paper.model "
+        "--packing=sentences --deduplicate=exact --out=distinct_rows",
+        small="--length=32 --workers=1",
+        instead=MIXTURE,
+        says="documents were copies",
+    ),
+    Step(
         "tupe pretrain --config=tupe_r --config.data.prepared=paper_rows --workdir=runs/tupe_r",
         small=f"--config.data.length=32 {MODEL} {FEW_STEPS}",
         leaves="runs/tupe_r/checkpoints/4",

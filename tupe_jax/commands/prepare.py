@@ -17,11 +17,11 @@ run it again: it keeps finished shards, and the result is the same. The tokenize
 folder, so `tupe pretrain --config.data.prepared=FOLDER` needs no other file. Length, packing and
 vocabulary size must match the config.
 
-Several machines, with one --out that all share, or gs://. All ways give the same bytes:
-  tupe prepare ... --runner=DaskRunner --dask_client_address=tcp://host:8786
-                        on Apache Beam, with its own options; also FlinkRunner, DataflowRunner, ...
-  tupe prepare ... --part=2/8
-                        the third of eight calls, in any order. Then a call without --part collects.
+Several machines can share the work. They need one --out, on a shared file system or gs://, and the
+result has the same bytes:
+  --runner=DaskRunner --dask_client_address=tcp://HOST:8786
+                        on Apache Beam, with any of its runners and options
+  --part=2/8            the third of eight calls, in any order; then a call without --part collects
 """
 
 import argparse
@@ -121,9 +121,10 @@ def run(arguments: argparse.Namespace) -> None:
     )
     out = absolute(arguments.out)
     workers = arguments.workers or os.cpu_count() or 1
+    unit = "shard" if settings.deduplicate == "none" else "step"
     start = time.monotonic()
     if part is not None:
-        with closing(_Progress()) as progress:
+        with closing(_Progress(unit)) as progress:
             made = prepare_part(settings, out, part, workers, progress.show)
         _print_rate(made.work, time.monotonic() - start)
         _print_next(arguments.part, made)
@@ -133,7 +134,7 @@ def run(arguments: argparse.Namespace) -> None:
         from tupe_jax.data.pretraining.beam import BeamRunner
 
         runner = BeamRunner(arguments.runner, arguments.runner_options)
-    with closing(_Progress()) as progress:
+    with closing(_Progress(unit)) as progress:
         outcome = prepare(settings, out, workers, progress.show, runner)
     for name, split in outcome.index.splits.items():
         print(
@@ -182,18 +183,20 @@ def _print_next(part: str, made: "PartResult") -> None:
 class _Progress:
     """A bar that appears when work starts, so that an earlier error is printed alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
         self._bar: Any = None
 
-    def show(self, done: int, shards: int, tokens: int) -> None:
+    def show(self, done: int, total: int, tokens: int) -> None:
         if self._bar is None:
             from tqdm import tqdm
 
             # A terminal shows a live bar, a log file a line every 30 seconds.
             seconds = 0.5 if sys.stderr.isatty() else 30
             self._bar = tqdm(
-                initial=done, total=shards, unit="shard", mininterval=seconds, miniters=0
+                initial=done, total=total, unit=self._unit, mininterval=seconds, miniters=0
             )
+        self._bar.total = total
         self._bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
         self._bar.update(done - self._bar.n)
 

@@ -1,129 +1,182 @@
-"""A corpus that outgrows one machine: SeqIO's own Beam pipeline, then `tupe prepare --cache`."""
+"""`tupe prepare` on Beam's runners and on a Dask cluster gives the bytes of a local run."""
 
 import os
 import subprocess
-import sysconfig
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import tupe_jax
-from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
-from tests.documents import here_document, text_of
 from tupe_jax.cli import main
-from tupe_jax.data.pretraining import token_shards
-from tupe_jax.data.pretraining.splits import is_held_out
+from tupe_jax.data.pretraining.prepare import UNFINISHED
+from tupe_jax.data.pretraining.token_shards import read_index
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
 pytestmark = pytest.mark.slow
 
-FILES = 3
-DOCUMENTED = here_document(text_of("docs/data.md"), "my_tasks.py")
-
-
-def module_of(sources: list[str], tokenizer: Path) -> str:
-    """The documented file with these sources, each divided as a large corpus would be."""
-    *imports, task = DOCUMENTED.strip().splitlines()
-    for documented, here in (('"c4/en"', "source"), ('"/shared/c4.model"', repr(str(tokenizer)))):
-        assert documented in task
-        task = task.replace(documented, here)
-    small = [
-        "from tupe_jax.data.pretraining.sources import base",
-        "base.SMALL_SHARD_BYTES = 1 << 10",
-    ]
-    return "\n".join([*imports, *small, f"for source in {sources}:", f"    {task}\n"])
+SHARDS = 12
+ONE_LOCAL_WORKER = ("--workers=1",)
+DEDUPLICATED = ("--deduplicate=exact",)
+Prepare = Callable[..., int]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every file ends with the same five documents."""
     folder = tmp_path_factory.mktemp("corpus")
-    for seed in range(FILES):
-        (folder / f"{seed}.txt").write_text("\n\n".join(documents(100, seed)))
-    trained_on = [text for text in documents(20) if not is_held_out(text)]
-    (folder / "none_held_out").write_text("\n\n".join(trained_on))
+    for seed in range(SHARDS):
+        texts = documents(40, seed) + documents(5, SHARDS)
+        (folder / f"{seed:02d}.txt").write_text("\n\n".join(texts))
     return folder
 
 
 @pytest.fixture(scope="module")
-def cache(
-    corpus: Path, tokenizer: SentencePieceTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    folder = tmp_path_factory.mktemp("beam")
-    sources = [f"text:{corpus}/*.txt", f"text:{corpus}/none_held_out"]
-    (folder / "my_tasks.py").write_text(module_of(sources, tokenizer.path))
-    package = Path(tupe_jax.__file__).parents[1]
-    subprocess.run(
-        [
-            f"{sysconfig.get_path('scripts')}/seqio_cache_tasks",
-            "--module_import=my_tasks",
-            "--output_cache_dir=cache",
-            "--min_shards=4",
-            "--pipeline_options=--runner=DirectRunner",
-        ],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f".:{package}"},
-        check=True,
-    )
-    return folder / "cache"
+def prepare(corpus: Path, tokenizer: SentencePieceTokenizer) -> Prepare:
+    def run(out: Path, *arguments: str) -> int:
+        command = ["prepare", f"--task=text:{corpus}/*.txt", f"--vocabulary={tokenizer.path}"]
+        return main([*command, f"--out={out}", "--length=32", f"--shards={SHARDS}", *arguments])
+
+    return run
 
 
-def run_prepare(task: str, tokenizer: SentencePieceTokenizer, out: Path, *arguments: str) -> int:
-    command = ["prepare", f"--task={task}", f"--vocabulary={tokenizer.path}", f"--out={out}"]
-    return main([*command, "--length=32", "--workers=1", *arguments])
+@pytest.fixture(scope="module")
+def local(prepare: Prepare, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """By --deduplicate, the files of a local run."""
+    folder = tmp_path_factory.mktemp("local")
+    for name in ("none", "exact"):
+        assert prepare(folder / name, *ONE_LOCAL_WORKER, f"--deduplicate={name}") == 0
+    (source,) = read_index(folder / "exact").sources
+    assert (source.compared, source.copies) == (45 * SHARDS, 5 * (SHARDS - 1))
+    assert len(read_index(folder / "none").splits["train"].shards) == SHARDS
+    return {name: contents(folder / name) for name in ("none", "exact")}
 
 
-def documents_of(folder: Path, split: str, tokenizer: SentencePieceTokenizer) -> list[str]:
-    text = "\n".join(lines_of(read_sequences(folder, split), tokenizer))
-    return sorted(f"number {rest.strip()}" for rest in text.split("number ")[1:])
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_beam_gives_the_same_documents_in_the_same_splits(
-    cache: Path, corpus: Path, tokenizer: SentencePieceTokenizer, tmp_path: Path
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """The scheduler file of a Dask cluster on loopback, and its two workers of one thread each."""
+    folder = tmp_path_factory.mktemp("dask")
+    environment = {**os.environ, "PYTHONPATH": str(Path(tupe_jax.__file__).parents[1])}
+    file = folder / "scheduler.json"
+
+    def start(program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.{program}", f"--scheduler-file={file}"]
+        with (folder / f"{program}.log").open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--no-dashboard", *arguments],
+                env=environment,
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+            )
+
+    processes = [start("dask_scheduler", "--host=127.0.0.1", "--port=0")]
+    try:
+        while not file.exists():
+            assert processes[0].poll() is None, (folder / "dask_scheduler.log").read_text()
+            time.sleep(0.05)
+        processes += [start("dask_worker", "--nthreads=1", "--no-nanny") for _ in range(2)]
+        yield f"--dask_scheduler_file={file}", processes[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_several_workers_of_the_direct_runner(
+    prepare: Prepare, local: dict[str, dict], tmp_path: Path
 ) -> None:
-    task, by_beam, without = f"text:{corpus}/*.txt", tmp_path / "by_beam", tmp_path / "without"
-    assert run_prepare(task, tokenizer, by_beam, "--shards=2", f"--cache={cache}") == 0
-    assert run_prepare(task, tokenizer, without, f"--shards={FILES}") == 0
-    for split, held_out in (("train", False), ("validation", True)):
-        expected = documents_of(without, split, tokenizer)
-        texts = [text for seed in range(FILES) for text in documents(100, seed)]
-        assert len(expected) == sum(is_held_out(text) == held_out for text in texts) > 0
-        assert documents_of(by_beam, split, tokenizer) == expected
-        assert token_shards.read_index(by_beam).splits[split].documents == len(expected)
-    assert len(token_shards.read_index(by_beam).splits["train"].shards) == 2
+    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    assert prepare(tmp_path / "rows", "--runner=DirectRunner", *options) == 0
+    assert contents(tmp_path / "rows") == local["none"]
 
 
-def test_one_cache_serves_every_length_and_packing(
-    cache: Path, corpus: Path, tokenizer: SentencePieceTokenizer, tmp_path: Path
+def test_a_dask_cluster_with_and_without_the_death_of_a_worker(
+    prepare: Prepare,
+    local: dict[str, dict],
+    cluster: tuple[str, list[subprocess.Popen[bytes]]],
+    tmp_path: Path,
 ) -> None:
-    task = f"text:{corpus}/*.txt"
-    lengths = {"stream": 32, "sentences": 48}
-    for packing, length in lengths.items():
-        arguments = [f"--cache={cache}", f"--packing={packing}", f"--length={length}"]
-        assert run_prepare(task, tokenizer, tmp_path / packing, "--shards=2", *arguments) == 0
-    for split in ("train", "validation"):
-        found = {packing: read_sequences(tmp_path / packing, split) for packing in lengths}
-        assert {packing: each.shape[1] for packing, each in found.items()} == lengths
-        stream, sentences = (lines_of(each, tokenizer) for each in found.values())
-        assert stream == sentences
-    assert token_shards.read_index(tmp_path / "sentences").packing == "sentences"
+    scheduler, workers = cluster
+    on_dask = ("--runner=DaskRunner", scheduler, *DEDUPLICATED)
+    assert prepare(tmp_path / "calm", *on_dask) == 0
+    assert contents(tmp_path / "calm") == local["exact"]
+    left: list[int] = []
+
+    def kill_in_the_middle() -> None:
+        unfinished = tmp_path / "rows" / UNFINISHED
+        while not (done := list(unfinished.glob("0*.json"))):
+            time.sleep(0.005)
+        workers[0].kill()
+        left.append(SHARDS - len(done))
+
+    killer = threading.Thread(target=kill_in_the_middle, daemon=True)
+    killer.start()
+    assert prepare(tmp_path / "rows", *on_dask) == 0
+    killer.join()
+    assert workers[0].wait() < 0
+    assert left[0] > 0
+    assert contents(tmp_path / "rows") == local["exact"]
 
 
-def test_a_split_may_be_without_documents(
-    cache: Path, corpus: Path, tokenizer: SentencePieceTokenizer, tmp_path: Path
+def test_parts_in_any_order(
+    prepare: Prepare, local: dict[str, dict], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = f"text:{corpus}/none_held_out"
-    assert run_prepare(task, tokenizer, tmp_path / "rows", f"--cache={cache}") == 0
-    assert token_shards.read_index(tmp_path / "rows").splits["validation"].rows == 0
+    """The hashes of all parts must be there before the first shard is made: three rounds."""
+    out = tmp_path / "rows"
+    for stage in ("hashes of shards", "ranges of hashes", "shards"):
+        for part in ("2/4", "0/4", "3/4", "1/4"):
+            capsys.readouterr()
+            assert prepare(out, f"--part={part}", *DEDUPLICATED, *ONE_LOCAL_WORKER) == 0
+            assert not (out / "index.json").exists()
+        assert stage in capsys.readouterr().out
+    made = {path: path.stat().st_mtime_ns for path in out.glob("train-*")}
+    assert len(made) == SHARDS
+    assert prepare(out, *DEDUPLICATED, *ONE_LOCAL_WORKER) == 0
+    assert contents(out) == local["exact"]
+    assert made == {path: path.stat().st_mtime_ns for path in made}
 
 
-def test_a_task_that_is_not_cached_is_named(
-    cache: Path,
-    corpus: Path,
-    tokenizer: SentencePieceTokenizer,
+def test_an_error_of_a_job_is_the_same_line_as_of_a_local_run(
+    tokenizer: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good\n\nb\xffd")
+    command = ["prepare", f"--task=text:{tmp_path}/a.txt", f"--vocabulary={tokenizer.path}"]
+    lines = []
+    for arguments in (["--workers=1"], ["--runner=DirectRunner"]):
+        assert main([*command, f"--out={tmp_path}/rows", *arguments]) == 2
+        lines.append(capsys.readouterr().err.strip().splitlines()[-1])
+    assert f"{tmp_path}/a.txt, line 3: " in lines[0]
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--runner=Nowhere"], "Nowhere"),
+        (["--runner=DirectRunner", "--direct_num_worker=2"], "--direct_num_worker=2"),
+        (["--runner=DirectRunner", "--direct_num_workers=two"], "two"),
+    ],
+)
+def test_beam_refuses_its_wrong_options(
+    prepare: Prepare,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    named: str,
 ) -> None:
-    arguments = [f"--cache={cache}", "--cleaning=none"]
-    assert run_prepare(f"text:{corpus}/*.txt", tokenizer, tmp_path / "rows", *arguments) == 2
-    assert f"{cache}: no finished cache of the task " in capsys.readouterr().err
+    assert prepare(tmp_path / "rows", *arguments) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("tupe prepare: --runner=")
+    assert named in line
+    assert not (tmp_path / "rows").exists()

@@ -110,8 +110,9 @@ def test_planted_copies_are_dropped_across_shards_and_sources(
     shouted = [text.upper().replace(".", " !") for text in a[50:57]]
     (tmp_path / "a0.txt").write_text("\n\n".join(a[:60] + a[:2]))
     (tmp_path / "a1.txt").write_text("\n\n".join([a[59], *a[60:]]))
-    (tmp_path / "b.txt").write_text("\n\n".join(shouted[:4] + b + shouted[4:]))
-    task = f"2.5 * text:{tmp_path}/a*.txt + text:{tmp_path}/b.txt"
+    (tmp_path / "b0.txt").write_text("\n\n".join(shouted[:4] + b[:50]))
+    (tmp_path / "b1.txt").write_text("\n\n".join(b[50:] + shouted[4:]))
+    task = f"2.5 * text:{tmp_path}/a*.txt + text:{tmp_path}/b*.txt"
     config = PrepareConfig(task, tokenizer.path, length=32, shards=7, deduplicate="exact")
     index = prepare(config, tmp_path / "rows").index
     half = [text for text in a if is_in_share(0.5, text)]

@@ -17,8 +17,16 @@ from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining import token_shards
-from tupe_jax.data.pretraining.prepare import UNFINISHED, PrepareConfig, divide, prepare, repack
+from tupe_jax.data.pretraining.prepare import (
+    UNFINISHED,
+    PrepareConfig,
+    divide,
+    prepare,
+    prepare_part,
+    repack,
+)
 from tupe_jax.data.pretraining.splits import is_held_out, is_in_share
+from tupe_jax.run.shard import WorkShard
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 
@@ -43,6 +51,13 @@ def prepared(settings: PrepareConfig, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("prepared") / "rows"
     prepare(settings, folder, worker_count=1)
     return folder
+
+
+def exit_code(words: list[str]) -> object:
+    try:
+        return main(words)
+    except SystemExit as end:  # an argument that argparse refuses
+        return end.code
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -319,9 +334,53 @@ def test_repacking_keeps_sentences_whole() -> None:
     assert repack(np.zeros([0, 5], np.int32), "sentences").shape == (0, 5)
 
 
+def test_parts_made_by_several_calls_are_collected(
+    settings: PrepareConfig, prepared: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    first = prepare_part(settings, folder, WorkShard(1, 2))
+    assert (first.stage, first.jobs, first.missing) == ("shards", FILES, FILES // 2)
+    made = {path: path.stat().st_mtime_ns for path in folder.glob("train-*")}
+    assert len(made) == FILES // 2
+    assert prepare_part(settings, folder, WorkShard(1, 2)).work.tokens == 0  # nothing left to do
+    assert prepare(settings, folder).work.tokens > 0
+    assert contents(folder) == contents(prepared)
+    assert made == {path: path.stat().st_mtime_ns for path in made}
+
+
+def test_parts_share_the_folder_and_shut_out_the_collecting_call(
+    settings: PrepareConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+
+    def others(jobs_done: int, jobs: int, tokens: int) -> None:
+        if jobs_done == 0 and not refused:
+            with pytest.raises(UserError, match="another `tupe prepare`"):
+                prepare(settings, folder)
+            refused.append(prepare_part(settings, folder, WorkShard(5, 6)).missing)
+
+    refused: list[int] = []
+    prepare_part(settings, folder, WorkShard(4, 6), show=others)
+    assert refused == [FILES - 1]
+
+
+def test_a_folder_begun_with_a_cache_of_older_versions_is_refused(
+    settings: PrepareConfig, tmp_path: Path
+) -> None:
+    prepare_part(settings, tmp_path / "rows", WorkShard(5, 6))
+    record = tmp_path / "rows" / UNFINISHED / "settings.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"cache": "/shared/cache"}))
+    with pytest.raises(UserError, match="cache '/shared/cache'"):
+        prepare(settings, tmp_path / "rows")
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
+        ("--part=2/2", "--part=2/2: expected I/N"),
+        ("--part=0/2 --runner=DirectRunner", "--part "),
+        ("--workers=2 --runner=DirectRunner", "--workers "),
+        ("--direct_num_workers=2", "--direct_num_workers"),
         ("--length=1", "--length=1 must be at least 2"),
         ("--workers=0", "--workers=0 must be at least 1"),
         ("--cleaning=soap", "cleaning step 'soap'"),
@@ -337,8 +396,8 @@ def test_wrong_arguments_are_one_line_errors_and_nothing_is_written(
     message: str,
 ) -> None:
     arguments = [f"--task={settings.task}", f"--vocabulary={settings.tokenizer}"]
-    arguments += [f"--out={tmp_path}/rows", argument]
-    assert main(["prepare", *arguments]) == 2
+    arguments += [f"--out={tmp_path}/rows", *argument.split()]
+    assert exit_code(["prepare", *arguments]) == 2
     errors = capsys.readouterr().err
     assert message in errors
     assert "shard" not in errors  # no empty progress bar

@@ -110,31 +110,6 @@ def test_an_iterator_can_be_saved_and_restored_with_all_cleaning(
     np.testing.assert_array_equal([example["tokens"].numpy() for example in restored], rest)
 
 
-def test_the_cached_steps_do_not_depend_on_the_sequence_length(
-    source: TextFiles, tokenizer: SentencePieceTokenizer
-) -> None:
-    """SeqIO's Beam pipeline runs exactly this for each shard, and stores what comes out."""
-    task = make_task(source, tokenizer)
-    assert task.supports_caching
-    shards = len(source.list_shards("train"))
-    examples = [
-        example["tokens"]
-        for index in range(shards)
-        for example in elements(
-            task.preprocess_precache(
-                source.get_dataset("train", shard_info=seqio.ShardInfo(index, shards))
-            )
-        )
-    ]
-    assert len(examples) == sum(not is_held_out(text) for text in documents(400))
-    cached = tf.data.Dataset.from_generator(
-        lambda: ({"tokens": example} for example in examples),
-        output_signature={"tokens": tf.TensorSpec([None], tf.int32)},
-    )
-    packed = [e["tokens"] for e in elements(task.preprocess_postcache(cached, {"tokens": 64}))]
-    np.testing.assert_array_equal(packed, sequences(task, 64))
-
-
 def test_the_converter_keeps_the_sequences(
     source: TextFiles, tokenizer: SentencePieceTokenizer
 ) -> None:

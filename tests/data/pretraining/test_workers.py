@@ -14,12 +14,11 @@ from tupe_jax.data.pretraining import workers
 from tupe_jax.utils.errors import UserError
 
 
-def square(job: int, report: Callable[[int], None]) -> int:
-    report(job)
-    return job * job
+def report_itself(job: int, report: Callable[[int], None]) -> None:
+    report(1 << job)
 
 
-def fail_at_two(job: int, report: Callable[[int], None]) -> int:
+def fail_at_two(job: int, report: Callable[[int], None]) -> None:
     if job == 2:
         raise UserError("two is wrong")
     while True:  # until another job fails
@@ -27,12 +26,11 @@ def fail_at_two(job: int, report: Callable[[int], None]) -> int:
         time.sleep(0.01)
 
 
-def die(job: int, report: Callable[[int], None]) -> int:
+def die(job: int, report: Callable[[int], None]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    return 0
 
 
-def write_forever(folder: str, report: Callable[[int], None]) -> int:
+def write_forever(folder: str, report: Callable[[int], None]) -> None:
     while True:
         (Path(folder) / "alive").write_text(str(time.time()))
         time.sleep(0.01)
@@ -41,24 +39,23 @@ def write_forever(folder: str, report: Callable[[int], None]) -> int:
 @pytest.mark.parametrize("count", [1, 2])
 def test_all_jobs_are_done_and_shown(count: int) -> None:
     shown: list[tuple[int, int]] = []
-    results = workers.run(square, range(5), count, lambda *progress: shown.append(progress))
-    assert sorted(results) == [0, 1, 4, 9, 16]
-    assert shown[-1] == (5, 10)
+    workers.run(count, report_itself, range(5), lambda *progress: shown.append(progress))
+    assert shown[-1] == (5, 0b11111)
     assert shown == sorted(shown)
 
 
-def test_no_jobs_are_no_results() -> None:
-    assert list(workers.run(square, [], 2, lambda done, total: None)) == []
+def test_without_jobs_no_process_starts() -> None:
+    workers.run(2, die, [], lambda done, total: None)
 
 
 def test_the_first_error_stops_all_jobs() -> None:
     with pytest.raises(UserError, match="two is wrong"):
-        list(workers.run(fail_at_two, [1, 2], 2, lambda done, total: None))
+        workers.run(2, fail_at_two, [1, 2], lambda done, total: None)
 
 
 def test_a_killed_worker_is_an_error_and_no_hang() -> None:
     with pytest.raises(UserError, match="worker"):
-        list(workers.run(die, [1, 2], 2, lambda done, total: None))
+        workers.run(2, die, [1, 2], lambda done, total: None)
 
 
 def test_workers_end_when_their_command_is_killed(tmp_path: Path) -> None:
@@ -68,7 +65,7 @@ def test_workers_end_when_their_command_is_killed(tmp_path: Path) -> None:
         "from tupe_jax.data.pretraining import workers\n"
         "if __name__ == '__main__':\n"
         f"    folder = {str(tmp_path)!r}\n"
-        "    list(workers.run(write_forever, [folder] * 2, 2, lambda done, total: None))\n"
+        "    workers.run(2, write_forever, [folder] * 2, lambda done, total: None)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, str(script)], env=environment)

@@ -14,7 +14,10 @@ from tupe_jax.data.pretraining import workers
 from tupe_jax.utils.errors import UserError
 
 _INSTALL = "pip install 'tupe_jax[beam]'"
-_PACKED_BY_BEAM = re.compile(r"(?:UserError|RetryError): (.+?)(?: \[while running .*)?$", re.M)
+# Runners put the text of a job's error between lines of their own.
+_ERROR = re.compile("error of the job<(.+?)>end of the error")
+# Beam knows its other runners by their names alone.
+_DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # Work is in Python, so threads of one process would only share its interpreter and its memory.
 _one_at_a_time = threading.Lock()
 
@@ -34,11 +37,11 @@ class BeamRunner:
         self._name = name
         try:
             # This imports the runner's module, which defines its options.
-            self._runner = create_runner(name)
+            self._runner = create_runner(_DASK_RUNNER if name == "DaskRunner" else name)
         except ValueError as error:
             raise UserError(f"--runner={name}: {error}") from None
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"--runner={name}: {error}; {_INSTALL}") from None
+        except ImportError as error:
+            raise UserError(f"--runner={name}: {error}") from None
         _check_options(name, options)
         self._options = PipelineOptions([*options, *_better_defaults(name, options)])
         self._beam = beam
@@ -65,18 +68,19 @@ class BeamRunner:
             finally:
                 if client := getattr(result, "client", None):
                     client.close()  # Dask's; its local cluster would go on
-        except UserError:
-            raise
         except Exception as error:
-            if found := _PACKED_BY_BEAM.findall(str(error)):
-                raise UserError(found[-1]) from None
+            if found := _ERROR.search(str(error)):
+                raise UserError(found[1]) from None
             raise
         show(len(jobs), 0)
 
 
 def _run(job: Any, function: Callable[[Any, workers.Report], None]) -> None:
-    with _one_at_a_time:
-        function(job, lambda amount: None)
+    try:
+        with _one_at_a_time:
+            function(job, lambda amount: None)
+    except UserError as error:
+        raise RuntimeError(f"error of the job<{error}>end of the error") from None
 
 
 def _check_options(name: str, options: Sequence[str]) -> None:

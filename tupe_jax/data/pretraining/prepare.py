@@ -551,9 +551,9 @@ def _begin(
     }
     settings_file = folder / UNFINISHED / "settings.json"
     # Before settings.json is looked for: whatever another part has written, it wrote that first.
-    is_empty = not any(folder.iterdir()) or (folder / UNFINISHED).exists()
+    is_foreign = folder.exists() and any(folder.iterdir()) and not (folder / UNFINISHED).exists()
     if not settings_file.exists():
-        if not is_empty:
+        if is_foreign:
             raise UserError(f"{folder}: not empty; give a new folder")
         settings_file.parent.mkdir(parents=True, exist_ok=True)
         _write_json(settings_file, settings)
