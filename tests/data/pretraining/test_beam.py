@@ -166,7 +166,6 @@ def test_an_error_of_a_job_is_the_same_line_as_of_a_local_run(
         (["--runner=Nowhere"], "Nowhere"),
         (["--runner=DirectRunner", "--direct_num_worker=2"], "--direct_num_worker=2"),
         (["--runner=DirectRunner", "--direct_num_workers=two"], "two"),
-        (["--runner=DirectRunner", "--dask_client_address=x"], "--dask_client_address=x"),
     ],
 )
 def test_beam_refuses_its_wrong_options(
@@ -177,7 +176,7 @@ def test_beam_refuses_its_wrong_options(
     named: str,
 ) -> None:
     assert prepare(tmp_path / "rows", *arguments) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
+    line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("tupe prepare: --runner=")
     assert named in line
     assert not (tmp_path / "rows").exists()

@@ -16,6 +16,8 @@ from tupe_jax.utils.errors import UserError
 _INSTALL = "pip install 'tupe_jax[beam]'"
 # Runners put the text of a job's error between lines of their own.
 _ERROR = re.compile("error of the job<(.+?)>end of the error")
+# Beam knows its other runners by their names alone.
+_DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # Work is in Python, so threads of one process would only share its interpreter and its memory.
 _one_at_a_time = threading.Lock()
 
@@ -35,7 +37,7 @@ class BeamRunner:
         self._name = name
         try:
             # This imports the runner's module, which defines its options.
-            self._runner = create_runner(name)
+            self._runner = create_runner(_DASK_RUNNER if name == "DaskRunner" else name)
         except ValueError as error:
             raise UserError(f"--runner={name}: {error}") from None
         except ImportError as error:
