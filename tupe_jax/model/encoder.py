@@ -114,7 +114,8 @@ class Layer(nnx.Module):
 
         # The backward pass keeps the sum instead of the branch's output.
         if self.config.pre_layer_norm:
-            return checkpoint_name(x + in_branch(norm(x)), "residual")
+            total: jax.Array = checkpoint_name(x + in_branch(norm(x)), "residual")
+            return total
         return norm(checkpoint_name(x + in_branch(x), "residual"))
 
 
