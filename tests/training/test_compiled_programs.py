@@ -19,6 +19,21 @@ from tupe_jax.utils.paths import glob_in
 pytestmark = pytest.mark.slow
 SETTING = "jax_compilation_cache_dir"
 HIT = "Persistent compilation cache hit for 'jit_train_step'"
+REPORTS_HITS = f"""
+import logging, sys
+from tupe_jax.cli import main
+
+class Report(logging.Handler):
+    def emit(self, record):
+        if {HIT!r} in record.getMessage():
+            print({HIT!r}, file=sys.stderr)
+
+logger = logging.getLogger("jax._src.compiler")
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+logger.addHandler(Report())
+sys.exit(main())
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -63,16 +78,16 @@ def test_stopped_resumed_and_with_all_programs_damaged(corpus, tmp_path, hits):
     runs.assert_same_run(arguments, calm, run)
 
 
-def test_two_processes_on_object_storage_share_them(corpus, gs_folder, monkeypatch):
-    monkeypatch.setenv("JAX_LOG_COMPILES", "1")  # each process logs what it finds
-    arguments = [*runs.settings(corpus, **{"train.steps": 200}), *runs.mesh(data=2)]
-    processes = runs.start_many(arguments, gs_folder, 2)
+def test_two_processes_on_object_storage_share_them(corpus, gs_folder):
+    program = ("-c", REPORTS_HITS)
+    arguments = [*runs.settings(corpus, **{"train.steps": 60}), *runs.mesh(data=2)]
+    processes = runs.start_many(arguments, gs_folder, 2, program=program)
     while not (gs_folder / FOLDER).exists():  # the train step was compiled
         assert [process.poll() for process in processes] == [None, None]
         time.sleep(0.1)
     stopped = runs.end_all(processes, signal.SIGTERM)
     assert [(each.code, HIT in each.err) for each in stopped] == [(STOPPED_EXIT_CODE, False)] * 2
-    resumed = runs.end_all(runs.start_many(arguments, gs_folder, 2))
+    resumed = runs.end_all(runs.start_many(arguments, gs_folder, 2, program=program))
     assert [(each.code, HIT in each.err) for each in resumed] == [(0, True)] * 2
 
 
