@@ -85,7 +85,7 @@ def test_a_damaged_program_is_named_compiled_and_replaced(damage, workdir, event
     assert not caplog.records
 
 
-def test_a_program_under_the_name_of_another_is_not_used(workdir, events):
+def test_a_program_under_the_name_of_another_is_not_used(workdir, events, caplog):
     with compilation_cache(workdir):
         compiled_here(events)
         jax.jit(lambda x: jnp.cos(x) - 1)(jnp.float32(0.5))
@@ -94,6 +94,7 @@ def test_a_program_under_the_name_of_another_is_not_used(workdir, events):
         other.write_bytes(one.read_bytes())
     with compilation_cache(workdir):
         compiled_here(events)  # asserts the value
+    assert all(other.name in caplog.text for other in others)
 
 
 def test_what_was_compiled_for_another_cpu_is_not_used(workdir, events):

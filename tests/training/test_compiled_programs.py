@@ -1,8 +1,6 @@
 """Runs that take their programs from the work directory, and lose them, have the same numbers."""
 
 import os
-import signal
-import time
 
 import jax
 import pytest
@@ -13,7 +11,6 @@ from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.run.compilation_cache import FOLDER
 from tupe_jax.training import train_state
-from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 from tupe_jax.utils.paths import glob_in
 
 pytestmark = pytest.mark.slow
@@ -61,19 +58,6 @@ def test_stopped_resumed_and_with_all_programs_damaged(corpus, tmp_path, hits):
     runs.run_here(arguments, run)
     assert hits() == 2
     runs.assert_same_run(arguments, calm, run)
-
-
-def test_two_processes_on_object_storage_share_them(corpus, gs_folder, monkeypatch):
-    monkeypatch.setenv("JAX_LOG_COMPILES", "1")  # each process logs what it finds
-    arguments = [*runs.settings(corpus, **{"train.steps": 200}), *runs.mesh(data=2)]
-    processes = runs.start_many(arguments, gs_folder, 2)
-    while not (gs_folder / FOLDER).exists():  # the train step was compiled
-        assert [process.poll() for process in processes] == [None, None]
-        time.sleep(0.1)
-    stopped = runs.end_all(processes, signal.SIGTERM)
-    assert [(each.code, HIT in each.err) for each in stopped] == [(STOPPED_EXIT_CODE, False)] * 2
-    resumed = runs.end_all(runs.start_many(arguments, gs_folder, 2))
-    assert [(each.code, HIT in each.err) for each in resumed] == [(0, True)] * 2
 
 
 @pytest.mark.usefixtures("optimised")
