@@ -112,10 +112,10 @@ class Layer(nnx.Module):
             out = branch(constrain(x, "batch", None, None))
             return dropout(constrain(out, "batch", "length", None), self.config.dropout, key)
 
+        pre = self.config.pre_layer_norm
         # The backward pass keeps the sum instead of the branch's output.
-        if self.config.pre_layer_norm:
-            return checkpoint_name(x + in_branch(norm(x)), "residual")
-        return norm(checkpoint_name(x + in_branch(x), "residual"))
+        total: jax.Array = checkpoint_name(x + in_branch(norm(x) if pre else x), "residual")
+        return total if pre else norm(total)
 
 
 class Encoder(nnx.Module):
