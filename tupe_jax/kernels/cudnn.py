@@ -83,8 +83,8 @@ def _forward(scale: float, *arrays: Any) -> tuple[jax.Array, tuple[Any, ...]]:
 def _backward(scale: float, arrays: tuple[Any, ...], g: jax.Array) -> tuple[Any, ...]:
     *inputs, is_token_BxS = arrays
 
-    def attend(*inputs: Any) -> jax.Array:
-        return _attend_one_by_one(scale, *(*inputs, is_token_BxS))
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array | None) -> jax.Array:
+        return _attend_one_by_one(scale, q, k, v, bias, is_token_BxS)
 
     _, pull_back = jax.vjp(attend, *inputs)
     return *pull_back(g), None
