@@ -102,6 +102,7 @@ def test_only_documents_of_the_share_are_hashed_with_their_place_in_the_shard(
     assert 0 < len(in_share) < 50
 
 
+@pytest.mark.slow
 def test_planted_copies_are_dropped_across_shards_and_sources(
     tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_planted_copies_are_dropped_across_shards_and_sources(
     assert token_shards.read_index(tmp_path / "rows") == index
 
 
+@pytest.mark.slow
 def test_a_source_that_keeps_a_share_does_not_shut_out_the_rest(
     tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:

@@ -334,6 +334,7 @@ def test_repacking_keeps_sentences_whole() -> None:
     assert repack(np.zeros([0, 5], np.int32), "sentences").shape == (0, 5)
 
 
+@pytest.mark.slow
 def test_parts_made_by_several_calls_are_collected(
     settings: PrepareConfig, prepared: Path, tmp_path: Path
 ) -> None:
