@@ -233,6 +233,8 @@ class Encoder(nnx.Module):
     ) -> jax.Array:
         """The input without positions, [B, S, D]."""
         x = self._look_up(tokens_BxS)
+        if self.config.mask_dropout:
+            x = self._without_masks(x, tokens_BxS)
         if self.segment_embedding is None:
             return x
         found_BxS = self._segment_BxS(tokens_BxS, segments_BxS)
@@ -241,6 +243,15 @@ class Encoder(nnx.Module):
 
     def _segment_BxS(self, tokens_BxS: jax.Array, given_BxS: jax.Array | None) -> jax.Array:
         return segment_BxS(tokens_BxS, self.config.sep_id) if given_BxS is None else given_BxS
+
+    def _without_masks(self, x_BxSxD: jax.Array, tokens_BxS: jax.Array) -> jax.Array:
+        """Zeros at [MASK]; the rest is scaled to the expected size in training, as for dropout."""
+        is_mask_BxS = tokens_BxS == self.config.mask_id
+        is_token_BxS = tokens_BxS != self.config.pad_id
+        tokens_B = jnp.maximum(is_token_BxS.sum(1), 1)  # there may be sequences of padding only
+        share_Bx1x1 = (is_mask_BxS.sum(1) / tokens_B)[:, None, None]
+        scale_Bx1x1 = (1 - self.config.mask_dropout) / (1 - share_Bx1x1)
+        return jnp.where(is_mask_BxS[..., None], 0, x_BxSxD * scale_Bx1x1)
 
     def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:
         """The embedding of each token, [B, S, D]; NaN for a token id outside the table.
