@@ -1,5 +1,6 @@
 """What a newcomer meets first: the import, the command, the README."""
 
+import errno
 import re
 import shlex
 import subprocess
@@ -12,7 +13,13 @@ import tupe_jax
 from tupe_jax import cli
 from tupe_jax.config.loading import load_config
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS
-from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError, writing_failed
+from tupe_jax.utils.errors import (
+    RETRY_EXIT_CODE,
+    RetryError,
+    UserError,
+    reading_failed,
+    writing_failed,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -217,6 +224,21 @@ def test_an_error_in_a_config_file_names_its_line(content, words, tmp_path):
 )
 def test_a_wrong_path_to_write_to_is_a_user_error(cause, kind):
     assert type(writing_failed("cannot write", cause)) is kind
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (FileNotFoundError(), UserError),
+        (IsADirectoryError(), UserError),
+        (PermissionError(), UserError),
+        (OSError("Forbidden: gs://bucket/file"), UserError),
+        (OSError(errno.EIO, "Input/output error"), RetryError),
+        (ConnectionResetError(), RetryError),
+    ],
+)
+def test_a_wrong_path_to_read_from_is_a_user_error(cause, kind):
+    assert type(reading_failed("cannot read", cause)) is kind
 
 
 def test_failures_of_the_environment_have_their_own_exit_code(monkeypatch, capsys):

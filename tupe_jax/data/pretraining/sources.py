@@ -33,9 +33,9 @@ from tupe_jax.data.tf_utils import (
     tf,
     tfds,
 )
-from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.errors import UserError, reading_failed, reason
 from tupe_jax.utils.files import file_size
-from tupe_jax.utils.object_storage import check_reachable, filesystem, metadata
+from tupe_jax.utils.object_storage import check_reachable, filesystem, metadata, storage_errors
 from tupe_jax.utils.paths import SCHEME, Path, is_object, storage_path
 
 TRAIN, VALIDATION = "train", "validation"
@@ -234,7 +234,7 @@ def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
     begin, end = block * block_bytes, (block + 1) * block_bytes
     # The byte before the block shows whether a line begins exactly at the block's start.
     start = max(begin - 1, 0)
-    with _stream_lock:
+    with _stream_lock, storage_errors():
         try:
             stream = _open(file, _size_and_version(file)[1])
             if stream.seek(start) < start or not stream.peek(1):
@@ -245,8 +245,9 @@ def read_block(file: str, block: int, block_bytes: int) -> list[str] | None:
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UserError(f"{file}: corrupt gzip file ({error}); copy it again") from None
         except OSError as error:
-            raise UserError(
-                f"{file}: cannot read it ({reason(error)}); do not move or delete files in use"
+            raise reading_failed(
+                f"{file}: cannot read it ({reason(error)}); do not move or delete files in use",
+                error,
             ) from None
 
 

@@ -113,6 +113,9 @@ class StreamingReader:
     def restore(self, state: State) -> None:
         check_same_stream(state, self._stream)
         self._move_to(state["step"], state["epoch"], state["rows_taken"])
+        # Here and not in `next`, which should take no longer than the watchdog allows for a batch.
+        first = list(itertools.islice(self._sequences, 1))
+        self._sequences = itertools.chain(first, self._sequences)
 
     def _move_to(self, step: int, epoch: int, taken: int) -> None:
         self._step = step
