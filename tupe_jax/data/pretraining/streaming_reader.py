@@ -99,6 +99,7 @@ class StreamingReader:
             "batch_size": batch_size,
             "seed": seed,
         }
+        self._sequences: Iterator[Example]
         self._move_to(step=0, epoch=0, taken=0)
 
     def next(self) -> Features:
