@@ -238,8 +238,7 @@ class Checkpoints:
     def _end_all(self, error: Exception) -> None:
         """End all processes: they could only wait for this one."""
         failure = self._write_error(error)
-        logger.error("%s", failure)
-        self._processes.abandon(f"failed: {failure}", failure.exit_code)
+        self._processes.abandon(f"failed: {failure}", failure.exit_code, message=str(failure))
 
 
 @dataclass(frozen=True)
