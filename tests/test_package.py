@@ -152,6 +152,24 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(stream, words, 
     assert done.returncode == code
 
 
+A_THREAD_THAT_NEVER_ENDS = """
+import sys, threading
+from tupe_jax import cli
+cli.EXIT_SECONDS = 0.2
+threading.Thread(target=threading.Event().wait).start()
+sys.argv[1:] = ["no-such-command"]
+cli.entry_point()
+"""
+
+
+def test_a_thread_that_never_ends_does_not_keep_the_process_from_ending():
+    with subprocess.Popen([sys.executable, "-c", A_THREAD_THAT_NEVER_ENDS]) as process:
+        try:
+            assert process.wait(timeout=60) == cli.USER_ERROR_EXIT_CODE
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
