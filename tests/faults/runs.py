@@ -29,7 +29,7 @@ LIMITS = {
     "watchdog.stalled_minutes": 0.75,
     "watchdog.compile_minutes": 2,
     "watchdog.checkpoint_minutes": 1.5,
-    "watchdog.silence_seconds": 15,
+    "watchdog.silence_seconds": 30,
     "watchdog.stop_seconds": 60,
 }
 """Shorter than for users, so that a campaign takes an hour."""
