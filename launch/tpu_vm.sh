@@ -236,7 +236,8 @@ log() { echo "$(date -u +%FT%TZ) $name: $*" >&2; }
 
 delete() { tpus delete "$name" "${location[@]}" --force --quiet; }
 
-failures=0 # of gcloud, in a row
+patience=600 # seconds
+failures=0   # of gcloud, in a row
 fail() { # CODE MESSAGE...: count the failure; too many end the script
   ((++failures <= retries)) || { log "${*:2}; giving up" && exit "$1"; }
   log "${*:2}; trying again ($failures of $retries)"
@@ -278,7 +279,13 @@ check_run() { # returns 1 when it is finished
     log "installing and starting"
     if install; then start; else fail 1 "could not install the package"; fi
   elif grep -q running <<<"$states"; then
-    failures=0 # if the run has failed on one worker, the others end soon
+    failures=0
+    grep -qv running <<<"$states" || { mixed=0 && return; }
+    # When the run has ended on one worker, the others end soon, unless a process cannot end.
+    ((++mixed * poll > patience)) || return 0
+    mixed=0
+    log "the run has ended on some workers only: $(sort <<<"$states" | uniq -c | xargs); restarting"
+    start
   elif grep -qx 'failed 2' <<<"$states"; then
     log "tupe refused its arguments; see launch/tpu_vm.sh logs" && exit 2
   elif grep -q 'failed\|stopped' <<<"$states"; then
@@ -291,7 +298,7 @@ check_run() { # returns 1 when it is finished
 
 resume() {
   local state
-  unreachable=0 # polls in a row
+  unreachable=0 mixed=0 # polls in a row
   while true; do
     state=$(queued_state)
     case $state in

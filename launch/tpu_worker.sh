@@ -110,14 +110,17 @@ case $action in
     sudo systemd-run --quiet "${options[@]}" "$environment/bin/tupe" "$@"
     ;;
   state)
-    loaded='' sub='' code=0
+    loaded='' sub='' code=0 kind=''
     while IFS='=' read -r key value; do
       case $key in
         LoadState) loaded=$value ;;
         SubState) sub=$value ;;
         ExecMainStatus) code=$value ;;
+        ExecMainCode) kind=$value ;;
       esac
-    done < <(systemctl show $unit --property=LoadState,SubState,ExecMainStatus)
+    done < <(systemctl show $unit --property=LoadState,SubState,ExecMainCode,ExecMainStatus)
+    # Killed (2) or dumped core (3): the status is the number of the signal.
+    [[ $kind != [23] ]] || code=$((128 + code))
     case $loaded/$sub/$code in
       not-found/*) echo "run: absent" ;;
       */exited/*) echo "run: finished" ;;

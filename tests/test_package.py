@@ -1,5 +1,6 @@
 """What a newcomer meets first: the import, the command, the README."""
 
+import errno
 import re
 import shlex
 import subprocess
@@ -12,7 +13,13 @@ import tupe_jax
 from tupe_jax import cli
 from tupe_jax.config.loading import load_config
 from tupe_jax.data.pretraining.cleaning import CLEANING_STEPS
-from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError, writing_failed
+from tupe_jax.utils.errors import (
+    RETRY_EXIT_CODE,
+    RetryError,
+    UserError,
+    reading_failed,
+    writing_failed,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -145,6 +152,24 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(stream, words, 
     assert done.returncode == code
 
 
+A_THREAD_THAT_NEVER_ENDS = """
+import sys, threading
+from tupe_jax import cli
+cli.EXIT_SECONDS = 0.2
+threading.Thread(target=threading.Event().wait).start()
+sys.argv[1:] = ["no-such-command"]
+cli.entry_point()
+"""
+
+
+def test_a_thread_that_never_ends_does_not_keep_the_process_from_ending():
+    with subprocess.Popen([sys.executable, "-c", A_THREAD_THAT_NEVER_ENDS]) as process:
+        try:
+            assert process.wait(timeout=60) == cli.USER_ERROR_EXIT_CODE
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -217,6 +242,21 @@ def test_an_error_in_a_config_file_names_its_line(content, words, tmp_path):
 )
 def test_a_wrong_path_to_write_to_is_a_user_error(cause, kind):
     assert type(writing_failed("cannot write", cause)) is kind
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (FileNotFoundError(), UserError),
+        (IsADirectoryError(), UserError),
+        (PermissionError(), UserError),
+        (OSError("Forbidden: gs://bucket/file"), UserError),
+        (OSError(errno.EIO, "Input/output error"), RetryError),
+        (ConnectionResetError(), RetryError),
+    ],
+)
+def test_a_wrong_path_to_read_from_is_a_user_error(cause, kind):
+    assert type(reading_failed("cannot read", cause)) is kind
 
 
 def test_failures_of_the_environment_have_their_own_exit_code(monkeypatch, capsys):

@@ -1,8 +1,6 @@
 """`python -m tupe_jax` is `tupe`."""
 
-import sys
-
-from tupe_jax.cli import main
+from tupe_jax.cli import entry_point
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry_point()

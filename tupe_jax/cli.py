@@ -17,7 +17,10 @@ from tupe_jax import __version__
 from tupe_jax.config.validation import did_you_mean
 from tupe_jax.utils.accelerators import skip_absent_tpu
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, USER_ERROR_EXIT_CODE, UserError, is_full_disk
-from tupe_jax.utils.logging import configure_logging
+from tupe_jax.utils.logging import configure_logging, exit_at_the_latest
+
+EXIT_SECONDS = 10.0
+"""How long the process may take to end after its command."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,19 @@ def _overview() -> str:
 {chr(10).join(lines)}
 
 `tupe <command> --help` shows the arguments of a command. TUPE_TRACEBACK=1 shows tracebacks."""
+
+
+def entry_point() -> NoReturn:
+    """The program `tupe`: run a command, and end the process.
+
+    Python waits for threads when it exits. Orbax leaves one that never ends if a write fails.
+    """
+    exit_code = 1
+    try:
+        exit_code = main()
+    finally:
+        exit_at_the_latest(exit_code, EXIT_SECONDS)
+    sys.exit(exit_code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

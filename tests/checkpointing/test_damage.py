@@ -299,6 +299,15 @@ def test_a_full_disk_is_reported_at_the_next_call_and_nothing_is_lost(tmp_path):
     assert "2" not in names(tmp_path)
 
 
+def test_a_checkpoint_whose_folder_cannot_be_created_is_reported_by_save_itself(tmp_path):
+    """Not in the background: the threads that wait for the folder would not notice."""
+    checkpoints = open_at(tmp_path / "checkpoints")
+    (tmp_path / "checkpoints").rmdir()
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(UserError, match="Not a directory"):
+        save(checkpoints, 1)
+
+
 def test_a_file_where_the_folder_should_be_is_reported_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -8,6 +8,16 @@ from tests.checkpointing.checkpoints import abstract, assert_same_bits, open_at,
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+def test_leftovers_of_a_killed_save_are_removed_before_the_folder_is_listed(gcs, gs_folder):
+    """With its last object the folder disappears, and listing it would fail."""
+    folder = str(gs_folder).removeprefix("gs://runs/")
+    gcs.write(f"{folder}/1.orbax-checkpoint-tmp-7/state/x", b"")
+    gcs.write(f"{folder}/2/state/x", b"")  # without commit_success.txt
+    checkpoints = open_at(gs_folder)
+    assert not [name for name in gcs.names() if name.startswith(folder)]
+    assert checkpoints.restore(abstract(small_state(0))) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flip a bit", "delete"])
 def test_a_damaged_checkpoint_is_set_aside(gcs, gs_folder, damage):

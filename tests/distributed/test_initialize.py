@@ -13,7 +13,12 @@ from jax._src.clusters import cloud_tpu_cluster
 from tests.distributed.ports import free_port
 from tupe_jax.distributed.initialize import ProcessFlags, find_process
 from tupe_jax.distributed.rendezvous import ProcessInfo, meet
-from tupe_jax.utils.errors import STOPPED_EXIT_CODE, USER_ERROR_EXIT_CODE, UserError
+from tupe_jax.utils.errors import (
+    RETRY_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    USER_ERROR_EXIT_CODE,
+    UserError,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -254,3 +259,33 @@ def test_a_closed_stderr_does_not_keep_a_process_from_ending():
         process.stderr.close()
         process.stdin.close()
         assert process.wait(timeout=60) == USER_ERROR_EXIT_CODE
+
+
+UNREAD = """
+import socket, sys, threading
+from tupe_jax.distributed import process_group
+from tupe_jax.distributed.rendezvous import Connection
+from tupe_jax.utils.logging import configure_logging
+
+process_group.LAST_MESSAGES_SECONDS = 0.5
+configure_logging(0, 2)
+# More than a pipe holds.
+threading.Thread(target=sys.stderr.write, args=("." * 1_000_000,), daemon=True).start()
+other = socket.create_server(("localhost", 0))
+connection = Connection(socket.create_connection(other.getsockname()))
+processes = process_group.ProcessGroup(0, ("a", "b"), {1: connection})
+if sys.argv[1] == "process 0 ends all":
+    processes.abandon("made no progress", 76, message="made no progress", stacks=True)
+other.accept()[0].close()
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("cause", ["process 0 ends all", "process 1 dies"])
+def test_a_log_that_nobody_reads_does_not_keep_a_process_from_ending(cause):
+    """As of a shell whose storage hangs."""
+    with python(UNREAD, cause) as process:
+        try:
+            assert process.wait(timeout=60) == RETRY_EXIT_CODE
+        finally:
+            process.kill()

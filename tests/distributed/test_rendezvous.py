@@ -5,6 +5,7 @@ What happens when a process fails or dies is shown with real ones in
 """
 
 import json
+import resource
 import socket
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 from tests.distributed.ports import free_port
 from tupe_jax.distributed.heartbeat import Heartbeat
 from tupe_jax.distributed.process_group import ProcessGroup
-from tupe_jax.distributed.rendezvous import Connection, ProcessInfo, bind_host, meet
+from tupe_jax.distributed.rendezvous import Connection, ProcessInfo, _Reception, bind_host, meet
 from tupe_jax.run.workdir import open_workdir
 from tupe_jax.utils.errors import (
     RETRY_EXIT_CODE,
@@ -225,6 +226,24 @@ def test_silent_and_dripping_strangers_delay_nobody():
         assert took < 2.0
         for link in silent:
             link.close()
+
+
+def test_a_connection_that_cannot_be_accepted_is_dropped():
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.1)
+    reception = _Reception(listener, ProcessInfo("localhost:1", 2, 0, token="a run"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with listener, socket.create_connection(listener.getsockname()) as link:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (link.fileno(), hard))  # too many open files
+        try:
+            assert reception.next_peer() is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        Connection(link).send({**HELLO, "process": 1})
+        deadline = time.monotonic() + 20
+        while (peer := reception.next_peer()) is None:
+            assert time.monotonic() < deadline
+        assert peer.hello.process == 1
 
 
 def test_a_message_that_drips_in_has_a_deadline():

@@ -6,6 +6,12 @@ Each line of FOLDER/faults.jsonl is a fault, or the comparison of a whole run wi
 alone. The exit code is 1 if any of them has a problem. The same command continues an interrupted
 campaign after its last complete run; when it ends, for whatever reason, its processes end with it.
 200 faults take more than an hour on two cores.
+
+Much of this is waiting. Campaigns with a folder and a seed of their own may run at the same time:
+
+  python -m tests.faults --faults=100 --seed=0 --folder=/tmp/faults/0 &
+  python -m tests.faults --faults=100 --seed=1 --folder=/tmp/faults/1 &
+  wait; python -m tests.faults --report --folder=/tmp/faults
 """
 
 import argparse
@@ -16,10 +22,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path as LocalPath
 
+import jax
+
 from tests import gcs_emulator
 from tests.faults.campaign import COMPARISON, Result, campaign
 from tests.faults.runs import campground
 from tupe_jax.utils.text import markdown_table
+
+RECORDS = "faults.jsonl"
 
 
 def main() -> int:
@@ -31,9 +41,14 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=LocalPath, required=True)
+    parser.add_argument("--report", action="store_true", help="only print the table of FOLDER")
     arguments = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")  # those of the runs are set by `campground`
+    if arguments.report:
+        files = sorted(arguments.folder.rglob(RECORDS))
+        return report([result for file in files for result in read_results(file)])
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    records = arguments.folder / "faults.jsonl"
+    records = arguments.folder / RECORDS
     results = read_results(records)
     with (
         gcs_emulator.running() as emulator,
@@ -49,6 +64,11 @@ def main() -> int:
                 state = "PROBLEM" if result.problems else "ok"
                 print(f"{result.run} {result.cell}: {result.fault} {result.codes} {state}")
             sys.stdout.flush()
+    return report(results)
+
+
+def report(results: Sequence[Result]) -> int:
+    """Print the table; return the exit code."""
     print("\n".join(table(results)))
     return int(any(result.problems for result in results))
 

@@ -196,7 +196,10 @@ def _harm(start: Start, fault: Fault, run: int, calm: _Calm, choice: _Choice) ->
     problems += [
         f"process {index} exits with {code}: {start.tail()}"
         for index, code in enumerate(codes)
-        if not any(code in fault.codes(victim=index == start.harmed) for fault, _, _ in injected)
+        if not any(
+            code in fault.codes(victim=index == start.harmed and not fault.survived)
+            for fault, _, _ in injected
+        )
     ]
     return [
         Result(

@@ -212,14 +212,16 @@ KINDS = {
         Fault(
             "storage errors",
             _break_storage,
-            other_codes=_codes(RETRY),
+            # The process that holds the lock ends without a message to the others.
+            other_codes=_codes(RETRY, JAX_ABORT),
             storages=_ONLY_GS,
             survived=True,
         ),
         Fault(
             "storage stall",
             _stall_storage,
-            other_codes=_codes(RETRY),
+            # The process that holds the lock ends without a message to the others.
+            other_codes=_codes(RETRY, JAX_ABORT),
             storages=_ONLY_GS,
             survived=True,
         ),

@@ -55,12 +55,13 @@ def _run(arguments: Sequence[str], log: LocalPath) -> None:
     # Its copy of the campaign's end of the pipe would keep the server alive.
     os.close(forkserver._forkserver._forkserver_alive_fd)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    from tupe_jax.cli import main
+    from tupe_jax.cli import entry_point
 
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.argv = ["tupe", *arguments]
-    code = main(arguments)
-    atexit._run_exitfuncs()  # as at the end of any program, but not of a forked one
-    sys.exit(code)
+    try:
+        entry_point()
+    finally:
+        atexit._run_exitfuncs()  # as at the end of any program, but not of a forked one

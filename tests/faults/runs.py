@@ -27,9 +27,9 @@ from tupe_jax.utils.paths import Path
 STEPS = 60
 LIMITS = {
     "watchdog.stalled_minutes": 0.75,
-    "watchdog.compile_minutes": 2,
+    "watchdog.compile_minutes": 6,
     "watchdog.checkpoint_minutes": 1.5,
-    "watchdog.silence_seconds": 15,
+    "watchdog.silence_seconds": 30,
     "watchdog.stop_seconds": 60,
 }
 """Shorter than for users, so that a campaign takes an hour."""
@@ -40,7 +40,7 @@ _ENVIRONMENT = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-LONGEST_LIMIT_SECONDS = 120.0
+LONGEST_LIMIT_SECONDS = 360.0
 _STEP = re.compile(rb"step (\d+)/")
 
 

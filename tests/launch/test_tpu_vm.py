@@ -122,12 +122,13 @@ def resume(tmp_path):
     def run_resume(*looks, broken="", checks=(), retries=2):
         folder = tmp_path / "bin"
         add_command(folder, "gcloud", GCLOUD)
+        add_command(folder, "sleep", "#!/bin/sh\n")
         (folder / "story").write_text("".join("|".join(look) + "\n" for look in looks))
         (folder / "broken").write_text(broken)
         (folder / "checks").write_text("".join(f"{answer}\n" for answer in checks))
         (tmp_path / "tupe.whl").touch()
         done = run(
-            "tpu_vm.sh", "resume", *PLACE, "--accelerator=v5litepod-8", "--spot", "--poll=0",
+            "tpu_vm.sh", "resume", *PLACE, "--accelerator=v5litepod-8", "--spot", "--poll=60",
             f"--retries={retries}", f"--wheel={tmp_path}/tupe.whl", "--", "pretrain",
             "--workdir=gs://b/w", path=folder,
         )  # fmt: skip
@@ -189,6 +190,21 @@ def test_the_run_is_restarted_when_all_its_processes_have_ended(resume):
     assert done.returncode == 0, done.stderr
     assert actions == RESTART
     assert "1 failed 137 1 failed 76" in done.stderr
+
+
+@pytest.mark.parametrize("end", ["failed 76", "finished"])
+def test_after_ten_minutes_a_process_that_does_not_end_is_restarted_with_the_others(resume, end):
+    done, actions = resume(*[["ACTIVE", end, "running"]] * 11, FINISHED)
+    assert done.returncode == 0, done.stderr
+    assert actions == RESTART
+    assert f"1 {end} 1 running" in done.stderr
+
+
+def test_processes_may_end_one_after_the_other(resume):
+    ending, running = ["ACTIVE", "failed 76", "running"], ["ACTIVE", "running", "running"]
+    done, actions = resume(*[*[ending] * 10, running] * 2, FINISHED)
+    assert done.returncode == 0, done.stderr
+    assert actions == []
 
 
 def test_a_run_without_progress_is_not_restarted(resume):

@@ -36,18 +36,25 @@ def test_the_run_is_a_unit_that_may_save_when_it_is_stopped(system, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("load", "sub", "code", "state"),
+    ("load", "sub", "kind", "code", "state"),
     [
-        ("not-found", "dead", "0", "absent"),
-        ("loaded", "running", "0", "running"),
-        ("loaded", "stop-sigterm", "0", "running"),
-        ("loaded", "exited", "0", "finished"),
-        ("loaded", "failed", "75", "stopped 75"),
-        ("loaded", "failed", "1", "failed 1"),
+        ("not-found", "dead", 0, 0, "absent"),
+        ("loaded", "running", 0, 0, "running"),
+        ("loaded", "stop-sigterm", 0, 0, "running"),
+        ("loaded", "exited", 1, 0, "finished"),
+        ("loaded", "failed", 1, 75, "stopped 75"),
+        ("loaded", "failed", 1, 1, "failed 1"),
+        ("loaded", "failed", 1, 2, "failed 2"),
+        # Killed by SIGKILL, by SIGINT before there was a handler, and aborted by JAX.
+        ("loaded", "failed", 2, 9, "failed 137"),
+        ("loaded", "failed", 2, 2, "failed 130"),
+        ("loaded", "failed", 3, 6, "failed 134"),
     ],
 )
-def test_the_state_of_the_run(system, load, sub, code, state):
-    shown = f"printf 'LoadState={load}\\nSubState={sub}\\nExecMainStatus={code}\\n'"
+def test_the_state_of_the_run(system, load, sub, kind, code, state):
+    properties = [f"LoadState={load}", f"SubState={sub}"]
+    properties += [f"ExecMainCode={kind}", f"ExecMainStatus={code}"]
+    shown = f"printf '%s\\n' {' '.join(properties)}"
     add_recorder(system, "systemctl", then=shown)
     assert printed("tpu_worker.sh", "state", path=system) == [f"run: {state}"]
 

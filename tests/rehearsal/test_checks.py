@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -132,6 +133,19 @@ def test_data_that_does_not_match_the_config_is_a_no_go(override, check, named, 
     assert named in found[check].text
     assert "reader" not in found
     assert "cost" in found  # the other checks do not depend on it
+
+
+def test_data_that_is_damaged_is_a_no_go(prepared, tmp_path):
+    folder = Path(shutil.copytree(prepared, tmp_path / "data"))
+    assert findings(plan(tmp_path / "run", folder))["data"].verdict == "go"
+    (shard,) = folder.glob("*.array_record")
+    for file in (folder / TOKENIZER_FILE, shard):
+        content = file.read_bytes()
+        file.write_bytes(content[:-1])
+        data = findings(plan(tmp_path / "run", folder))["data"]
+        assert data.verdict == "no-go"
+        assert file.name in data.text
+        file.write_bytes(content)
 
 
 def test_text_is_prepared_before_a_pod_is_allocated(tmp_path):

@@ -69,7 +69,7 @@ def ended():
     """The reasons and codes with which a `StopSignal` would have ended this process."""
     found = []
 
-    def abandon(reason, code):
+    def abandon(reason, code, message):
         found.append((reason, code))
         threading.Event().wait()  # it does not return
 

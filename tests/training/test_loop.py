@@ -8,6 +8,7 @@ import pytest
 from tests.training import runs
 from tupe_jax import cli
 from tupe_jax.checkpointing.manager import load_for_use
+from tupe_jax.data.pretraining.readers import PreparedReader
 from tupe_jax.distributed.process_group import SINGLE_PROCESS
 from tupe_jax.objectives.masked_lm import scored_targets
 from tupe_jax.run.watchdog import Watchdog
@@ -103,6 +104,22 @@ def test_the_evaluation_is_compiled_under_the_limit_of_compiling(corpus, tmp_pat
     call = [("Validation.__call__", "evaluating"), ("PositionBiasSizes.__call__", "evaluating")]
     compiled = [("Validation.compile", "compiling"), ("PositionBiasSizes.compile", "compiling")]
     assert seen == [*compiled, *call, *call]
+
+
+def test_the_reader_may_take_long_to_return_to_its_position(finished, monkeypatch):
+    """The live reader runs its epoch again, which may take longer than a step may."""
+    arguments, workdir, _ = finished
+    config = runs.config_of(arguments)
+    watchdog = Watchdog(config.watchdog, SINGLE_PROCESS)
+    restore, seen = PreparedReader.restore, []
+
+    def noted(reader, state):
+        seen.append(watchdog.activity)
+        restore(reader, state)
+
+    monkeypatch.setattr(PreparedReader, "restore", noted)
+    pretrain(config, workdir, runs.NeverStop(), watchdog=watchdog)
+    assert seen == ["preparing data"]
 
 
 def test_a_finished_run_stays_finished(finished):

@@ -133,13 +133,16 @@ def test_it_is_renewed_while_it_is_held(lock, monkeypatch):
 
 
 HOLDER = """
-import time
+import sys, threading, time
 from tupe_jax.utils import object_lock
 from tupe_jax.utils.files import exclusive_lock
 from tupe_jax.utils.paths import storage_path
 object_lock.RENEW_SECONDS, object_lock.STALE_SECONDS = 0.2, {stale}
+object_lock.LAST_MESSAGE_SECONDS = 0.5
 with exclusive_lock(storage_path({lock!r})):
     print("held", flush=True)
+    # More than a pipe holds that is not read.
+    threading.Thread(target=sys.stderr.write, args=("." * {unread},), daemon=True).start()
     time.sleep(60)
 """
 
@@ -147,7 +150,7 @@ with exclusive_lock(storage_path({lock!r})):
 @pytest.mark.parametrize("outage", ["fail_for", "stall_for"])
 def test_a_run_that_cannot_renew_its_lock_ends_before_it_is_stale(gcs, lock, outage):
     stale = 2.0
-    program = HOLDER.format(stale=stale, lock=str(lock))
+    program = HOLDER.format(stale=stale, lock=str(lock), unread=0)
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -165,9 +168,23 @@ def test_a_run_that_cannot_renew_its_lock_ends_before_it_is_stale(gcs, lock, out
     assert time.monotonic() - began < stale + 1.0  # the end of a process takes a moment
 
 
+def test_a_log_that_nobody_reads_does_not_keep_a_lost_lock_held(gcs, lock):
+    program = HOLDER.format(stale=5.0, lock=str(lock), unread=1_000_000)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "held\n"
+        lock.unlink()
+        try:
+            assert process.wait(timeout=30) == RETRY_EXIT_CODE
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("taken_over", [True, False])
 def test_a_run_that_loses_its_lock_ends_with_the_code_for_a_retry(gcs, lock, taken_over):
-    program = HOLDER.format(stale=60.0, lock=str(lock))
+    program = HOLDER.format(stale=60.0, lock=str(lock), unread=0)
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

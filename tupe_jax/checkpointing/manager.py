@@ -8,11 +8,13 @@ be saved again. It renames nothing unless it found a valid checkpoint: a run who
 all damaged stops instead of starting from the beginning.
 """
 
+import asyncio
 import contextlib
 import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
+from orbax.checkpoint._src.path.temporary_paths import cleanup_temporary_paths
 
 from tupe_jax.checkpointing import format as checkpoint_format
 from tupe_jax.checkpointing.format import Array, CheckpointMetadata, DamagedError, Json
@@ -69,6 +72,8 @@ class Checkpoints:
             if self._folder.exists() and not self._folder.is_dir():
                 raise NotADirectoryError("it is a file")
             self._valid_losses: dict[int, float] = {}
+            what = "removing incomplete checkpoints"
+            processes.first(what, self._remove_incomplete, timeout_seconds)
             self._manager = self._open()
         for directory in self._newest_first():
             with contextlib.suppress(DamagedError):
@@ -167,6 +172,15 @@ class Checkpoints:
         with self._report_write_errors():
             self._manager.close()
 
+    def _remove_incomplete(self) -> None:
+        """Remove what killed saves left.
+
+        Orbax would do it in the background while it lists the folder. On object storage a folder
+        disappears with its last object, and listing it fails.
+        """
+        with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop
+            thread.submit(asyncio.run, cleanup_temporary_paths(self._folder)).result()
+
     def _open(self) -> ocp.CheckpointManager:
         settings = self._settings
         kept = [policies.LatestN(settings.keep), policies.CustomSteps(settings.keep_steps)]
@@ -187,12 +201,16 @@ class Checkpoints:
                     ]
                 ),
                 preservation_policy=policies.AnyPreservationPolicy(kept),
-                cleanup_tmp_directories=True,
                 # Orbax would stop here at a damaged checkpoint's metadata; we read our own.
                 lightweight_initialize=True,
                 # Which checkpoints there are is what process 0 sees, for all.
                 single_host_load_and_broadcast=jax.process_count() > 1,
-                async_options=ocp.AsyncOptions(timeout_secs=math.ceil(self._timeout_seconds)),
+                async_options=ocp.AsyncOptions(
+                    timeout_secs=math.ceil(self._timeout_seconds),
+                    # In the background, its failure would reach nobody: the handlers wait for the
+                    # folder until their timeout.
+                    create_directories_asynchronously=False,
+                ),
             ),
         )
 
@@ -238,8 +256,7 @@ class Checkpoints:
     def _end_all(self, error: Exception) -> None:
         """End all processes: they could only wait for this one."""
         failure = self._write_error(error)
-        logger.error("%s", failure)
-        self._processes.abandon(f"failed: {failure}", failure.exit_code)
+        self._processes.abandon(f"failed: {failure}", failure.exit_code, message=str(failure))
 
 
 @dataclass(frozen=True)

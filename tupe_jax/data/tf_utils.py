@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.paths import Path, storage_path
 
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _EVERYTHING, _FATAL_ONLY = "0", "3"
@@ -68,7 +68,8 @@ DOCUMENTS_AT_ONCE = 64
 
 def find_builder(name: str, data_dir: Path | str | None = None) -> tfds.core.DatasetBuilder:
     """Return the builder for `dataset/config` in `data_dir` or $TFDS_DATA_DIR, without download."""
-    folder = data_dir or os.environ.get("TFDS_DATA_DIR") or tfds.core.constants.DATA_DIR
+    given = os.environ.get("TFDS_DATA_DIR")
+    folder = data_dir or (storage_path(given) if given else tfds.core.constants.DATA_DIR)
     try:
         return tfds.core.read_only_builder.builder_from_files(name, data_dir=folder)
     except tfds.core.DatasetNotFoundError:
@@ -121,6 +122,7 @@ def elements(dataset: tf.data.Dataset) -> Iterator[Any]:
     try:
         yield from dataset.as_numpy_iterator()
     except tf.errors.OpError as error:
-        if message := re.search(r"UserError: (.+)", error.message):
-            raise UserError(message[1]) from None
+        if found := re.search(r"(UserError|RetryError): (.+)", error.message):
+            kind = RetryError if found[1] == "RetryError" else UserError
+            raise kind(found[2]) from None
         raise

@@ -26,12 +26,15 @@ import jax
 from tupe_jax.distributed.heartbeat import Heartbeat, furthest_behind, slowest
 from tupe_jax.distributed.rendezvous import GRACE_SECONDS, Connection, Json
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, RetryError, UserError, is_full_disk
+from tupe_jax.utils.logging import exit_at_the_latest
 
 HEARTBEAT_SECONDS = 2.0
 SILENCE_SECONDS = 60.0
 SLOW_NOTICE_SECONDS = 600.0
 WAITING_NOTICE_SECONDS = 60.0
 EXCHANGE_SECONDS = 600.0
+LAST_MESSAGES_SECONDS = 30.0
+"""How long a process that ends may take to log why, and to tell the others."""
 _END = "the end"
 
 T = TypeVar("T")
@@ -269,15 +272,22 @@ class ProcessGroup:
 
     # ------------------------------------------------------------------------------ ending together
 
-    def abandon(self, reason: str, exit_code: int, *, stacks: bool = False) -> NoReturn:
+    def abandon(
+        self, reason: str, exit_code: int, *, message: str = "", stacks: bool = False
+    ) -> NoReturn:
         """End all processes, including this one. `reason` follows the name of this one.
 
-        With `stacks`, the others print the stacks of their threads.
+        `message` is logged here. With `stacks`, all print the stacks of their threads.
         """
+        exit_at_the_latest(exit_code, LAST_MESSAGES_SECONDS)
         reason = f"{self.name(self.index)} {reason}"
 
         def end() -> None:
             if self._ending.acquire(blocking=False):
+                if message:
+                    logger.error("%s", message)
+                if stacks:
+                    dump_stacks()
                 self._send_failure(reason, exit_code, stacks)
                 _exit(exit_code)
 
@@ -302,8 +312,7 @@ class ProcessGroup:
             self.gather(_END, None)
             return
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
-            logger.error("%s", error)
-            self.abandon(f"failed: {error}", error.exit_code)
+            self.abandon(f"failed: {error}", error.exit_code, message=str(error))
         self._wait_until_all_are_heard()
         logger.error("%s", type(error).__name__, exc_info=error)
         behind = f" (behind: {self.behind()})" if self.behind() else ""
@@ -315,6 +324,7 @@ class ProcessGroup:
         """End this process because of another one; process 0 informs the rest."""
         if not self._ending.acquire(blocking=False):
             return
+        exit_at_the_latest(exit_code, LAST_MESSAGES_SECONDS)
         logger.error("ended: %s", reason)
         if stacks:
             dump_stacks()

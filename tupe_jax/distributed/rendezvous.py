@@ -222,7 +222,7 @@ class _Reception:
 
     def next_peer(self) -> _Peer | None:
         """A process that has been greeted; None if there is none after a tenth of a second."""
-        with suppress(TimeoutError):
+        with suppress(OSError):  # a timeout, or the error of a connection that is gone already
             link, address = self._listener.accept()
             if self._room.acquire(blocking=False):
                 threading.Thread(target=self._greet, args=(link, address[0]), daemon=True).start()

@@ -3,7 +3,6 @@
 Checkpoints by the clock are agreed upon in the same way: process 0 decides when one is due.
 """
 
-import logging
 import os
 import signal
 import socket
@@ -26,8 +25,6 @@ from tupe_jax.utils.errors import STOPPED_EXIT_CODE
 SAME_REQUEST_SECONDS = 3.0
 _CHECK_SECONDS = 0.1
 
-logger = logging.getLogger(__name__)
-
 
 class StopBeforeTraining(BaseException):
     """A stop request before there is anything to save."""
@@ -47,7 +44,7 @@ class StopSignal:
 
     def __init__(self, grace_seconds: float | None = None) -> None:
         self.has_state = False
-        self.abandon: Callable[[str, int], NoReturn] = SINGLE_PROCESS.abandon
+        self.abandon: Callable[..., NoReturn] = SINGLE_PROCESS.abandon
         """Ends all processes of the run."""
         self.is_saving: Callable[[], bool] = lambda: False
         """Whether the main thread saves a checkpoint, which has its own time limit."""
@@ -124,8 +121,8 @@ class StopSignal:
         return None
 
     def _end(self, why: str) -> NoReturn:
-        logger.error("%s: ended without saving; the same command resumes", why)
-        self.abandon(why, STOPPED_EXIT_CODE)
+        message = f"{why}: ended without saving; the same command resumes"
+        self.abandon(why, STOPPED_EXIT_CODE, message=message)
 
 
 class Stop(Protocol):

@@ -9,7 +9,6 @@ The watchdog also keeps this process's heartbeat up to date, from which process 
 process is behind.
 """
 
-import logging
 import math
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import Literal
 
 from tupe_jax.config.schema import WatchdogConfig
 from tupe_jax.distributed.heartbeat import Heartbeat
-from tupe_jax.distributed.process_group import ProcessGroup, dump_stacks
+from tupe_jax.distributed.process_group import ProcessGroup
 from tupe_jax.utils.errors import RETRY_EXIT_CODE
 
 Activity = Literal[
@@ -40,8 +39,6 @@ CHECK_SECONDS = 1.0
 STEPS = 20
 """The limit is at least the time of so many steps."""
 RECENT_STEPS = 64
-
-logger = logging.getLogger(__name__)
 
 
 class Watchdog:
@@ -161,6 +158,5 @@ class Watchdog:
             if reason := self.overdue():
                 if behind := self._processes.behind():
                     reason += f"; behind: {behind}"
-                logger.error("%s. The stacks of all threads follow", reason)
-                dump_stacks()
-                self._processes.abandon(reason, RETRY_EXIT_CODE, stacks=True)
+                message = f"{reason}. The stacks of all threads follow"
+                self._processes.abandon(reason, RETRY_EXIT_CODE, message=message, stacks=True)

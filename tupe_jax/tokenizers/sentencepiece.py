@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tupe_jax.tokenizers.base import SpecialTokens
 from tupe_jax.tokenizers.normalization import has_plain_marks_only, normalise_punctuation
-from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.errors import UserError, reading_failed, reason
 from tupe_jax.utils.paths import Path, storage_path
 
 PAD_ID, CLS_ID, SEP_ID, MASK_ID, UNK_ID = range(5)
@@ -61,8 +61,10 @@ class SentencePieceTokenizer:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise UserError(
-                f"{path}: cannot read the tokenizer ({reason(error)}); create one with `tupe vocab`"
+            raise reading_failed(
+                f"{path}: cannot read the tokenizer ({reason(error)}); create one with "
+                "`tupe vocab`",
+                error,
             ) from None
         return cls.parse(content, path)
 

@@ -151,7 +151,8 @@ def _pretrain(
         step = 0
     else:
         state, step = restored.state, restored.step
-        dataset.train.restore(restored.data)
+        with watchdog.during("preparing data"):  # the live reader runs its epoch again
+            dataset.train.restore(restored.data)
     writer.truncate_after(step)
     start_step = last_saved = step
     # The previous process may have stopped before it evaluated this step.

@@ -47,3 +47,12 @@ def writing_failed(message: str, cause: Exception) -> UserError:
         cause, FileExistsError | IsADirectoryError | NotADirectoryError | PermissionError
     )
     return UserError(message) if wrong_path else RetryError(message)
+
+
+def reading_failed(message: str, cause: OSError) -> UserError:
+    """The error for a failed read: `UserError` for a wrong path, otherwise `RetryError`."""
+    wrong_path = isinstance(
+        cause, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError
+    )
+    denied = str(cause).startswith("Forbidden")  # by gcsfs
+    return UserError(message) if wrong_path or denied else RetryError(message)

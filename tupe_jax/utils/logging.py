@@ -8,7 +8,9 @@ Modules log to `logging.getLogger(__name__)`. Results of a command are printed t
 """
 
 import logging
+import os
 import sys
+import threading
 from contextlib import suppress
 
 PACKAGE = "tupe_jax"
@@ -34,6 +36,17 @@ def configure_logging(process_index: int = 0, process_count: int = 1) -> None:
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger(PACKAGE).setLevel(logging.WARNING if process_index else logging.INFO)
+
+
+def exit_at_the_latest(exit_code: int, seconds: float) -> None:
+    """End this process after so long, whatever its threads do.
+
+    Call it before the last messages of a process that must end: writing to a pipe that nobody
+    reads, or to a log on storage that hangs, takes forever.
+    """
+    timer = threading.Timer(seconds, os._exit, (exit_code,))
+    timer.daemon = True
+    timer.start()
 
 
 class _ConsoleHandler(logging.Handler):

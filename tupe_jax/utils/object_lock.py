@@ -21,11 +21,13 @@ from email.utils import parsedate_to_datetime
 from typing import NoReturn
 
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
+from tupe_jax.utils.logging import exit_at_the_latest
 from tupe_jax.utils.object_storage import filesystem, split, storage_errors
 from tupe_jax.utils.paths import Path
 
 RENEW_SECONDS = 10.0
 STALE_SECONDS = 60.0
+LAST_MESSAGE_SECONDS = 3.0
 _POLL_SECONDS = 1.0
 _FENCE_CHECKS = 50
 _NO_OBJECT = "0"
@@ -156,6 +158,7 @@ class _Renewal(threading.Thread):
                 self._end(f"was not renewed for {age:.0f} s, and others may take it over")
 
     def _end(self, why: str) -> NoReturn:
+        exit_at_the_latest(RETRY_EXIT_CODE, LAST_MESSAGE_SECONDS)
         logger.error("%s: the lock %s; this run ends, without saving", self._path, why)
         logging.shutdown()
         # Not an exception: its handlers could still write files.

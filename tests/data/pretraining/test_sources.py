@@ -2,11 +2,13 @@
 
 import gzip
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import seqio
 import tensorflow_datasets as tfds
+from gcsfs.retry import HttpError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,9 @@ from tupe_jax.data.pretraining.sources.text_files import TextFiles
 from tupe_jax.data.pretraining.sources.tfds_data import Tfds
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import RetryError, UserError
+from tupe_jax.utils.object_storage import upload
+from tupe_jax.utils.paths import Path as StoragePath
 
 
 def read_all(file: Path, block_bytes: int) -> list[str]:
@@ -116,6 +120,22 @@ def test_a_glob_without_text_is_an_error(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("error", [ConnectionResetError(), HttpError({"code": 503})])
+def test_an_outage_of_the_storage_while_text_is_read_is_a_retry(
+    error: Exception, gs_folder: StoragePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gs_folder / "a.txt").write_text("a line\n\n" * 100)
+    source = TextFiles(f"{gs_folder}/*.txt")
+
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    # What all requests of the client go through.
+    monkeypatch.setattr("gcsfs.core.GCSFileSystem._request", fail)
+    with pytest.raises(RetryError):
+        list(elements(source.documents(0, 1)))
+
+
 def read(source: DocumentSource, split: str, shards: int = 1) -> list[str]:
     return [
         document.decode()
@@ -206,20 +226,25 @@ TFDS_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "example", "document"), TFDS_CASES)
-def test_tfds_data_sets_become_documents_of_lines(
-    tmp_path: Path, name: str, example, document: str
-) -> None:
-    builder = tfds.builder(name, data_dir=tmp_path)  # the real one: its features and version
+def store(folder: Path, name: str, example: Callable[[int], object], count: int) -> None:
+    """Write a small data set with the features and version of the real one."""
+    builder = tfds.builder(name, data_dir=folder)
     tfds.dataset_builders.store_as_tfds_dataset(
         name=builder.name,
         config=builder.builder_config.name if builder.builder_config else None,
         version=builder.version,
         features=builder.info.features,
-        split_datasets={"train": [(n, example(n)) for n in range(400)]},
-        data_dir=tmp_path,
+        split_datasets={"train": [(n, example(n)) for n in range(count)]},
+        data_dir=folder,
         disable_shuffling=True,
     )
+
+
+@pytest.mark.parametrize(("name", "example", "document"), TFDS_CASES)
+def test_tfds_data_sets_become_documents_of_lines(
+    tmp_path: Path, name: str, example, document: str
+) -> None:
+    store(tmp_path, name, example, count=400)
     source = Tfds(name, data_dir=str(tmp_path))
     expected = [document.format(n) for n in range(400)]
     train = read(source, "train", shards=3)
@@ -233,6 +258,29 @@ def test_a_tfds_name_without_config_selects_the_english_one(
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(UserError, match=r"wikipedia/20230601\.en: .*tfds build"):
         parse_source("wikipedia")
+
+
+def test_a_tfds_data_set_is_found_on_object_storage(
+    tmp_path: Path, gs_folder: StoragePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow's own client, which reads the records, knows only the real storage."""
+    name, example, _ = TFDS_CASES[-1]
+    store(tmp_path, name, example, count=4)
+    for file in filter(Path.is_file, tmp_path.rglob("*")):
+        upload(file, gs_folder / str(file.relative_to(tmp_path)))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(gs_folder))
+    assert parse_source(name).identity == Tfds(name, data_dir=str(tmp_path)).identity
+    monkeypatch.setenv("TFDS_DATA_DIR", f"{gs_folder}/elsewhere")
+    with pytest.raises(UserError, match=r"lm1b: not found in gs://"):
+        parse_source(name)
+
+
+def test_a_tfds_folder_of_another_scheme_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TFDS_DATA_DIR", "s3://bucket/tfds")
+    with pytest.raises(UserError, match="s3://bucket/tfds"):
+        parse_source("lm1b")
 
 
 # --- The built-in corpus ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tupe_jax.data.pretraining.seqio_tasks import Component, make_task_or_mixtur
 from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
 from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.pretraining.streaming_reader import StreamingReader, epochs_of_task, take_by_size
-from tupe_jax.data.tf_utils import elements, tf
+from tupe_jax.data.tf_utils import call, elements, tf
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
@@ -98,8 +98,26 @@ def test_restoring_runs_at_most_one_epoch() -> None:
     state = {**reader.state(), "step": 1000, "epoch": 347, "rows_taken": 19}
     built.clear()
     reader.restore(state)
+    assert len(built) == 1  # epoch 347
     reader.next()
-    assert len(built) == 2  # epoch 347, whose last 4 sequences were left, and epoch 348
+    assert len(built) == 2  # and epoch 348, since only 4 sequences were left
+
+
+def test_restoring_skips_what_was_taken_before_the_next_batch_is_read() -> None:
+    made = []
+
+    def noted(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+        made.append(tokens)
+        return tokens
+
+    def noted_sequences(seed: int) -> tf.data.Dataset:
+        return shuffled_sequences(seed).map(
+            lambda example: {"tokens": call(noted, [example["tokens"]], tf.int32)}
+        )
+
+    reader = reader_of(epoch_fn=noted_sequences)
+    reader.restore({**reader.state(), "step": 2, "rows_taken": 2 * BATCH})
+    assert len(made) > 2 * BATCH
 
 
 @pytest.mark.parametrize(

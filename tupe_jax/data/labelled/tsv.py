@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tupe_jax.data.labelled.example import NO_LABEL, Example
-from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.errors import UserError, reading_failed, reason
 from tupe_jax.utils.files import local_file
 from tupe_jax.utils.paths import Path
 
@@ -170,4 +170,4 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: corrupt gzip file ({error}); download it again") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot read it ({reason(error)})") from None
+        raise reading_failed(f"{path}: cannot read it ({reason(error)})", error) from None

@@ -99,6 +99,7 @@ class StreamingReader:
             "batch_size": batch_size,
             "seed": seed,
         }
+        self._sequences: Iterator[Example]
         self._move_to(step=0, epoch=0, taken=0)
 
     def next(self) -> Features:
@@ -113,6 +114,9 @@ class StreamingReader:
     def restore(self, state: State) -> None:
         check_same_stream(state, self._stream)
         self._move_to(state["step"], state["epoch"], state["rows_taken"])
+        # Here and not in `next`, which should take no longer than the watchdog allows for a batch.
+        first = list(itertools.islice(self._sequences, 1))
+        self._sequences = itertools.chain(first, self._sequences)
 
     def _move_to(self, step: int, epoch: int, taken: int) -> None:
         self._step = step

@@ -22,7 +22,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.config.schema import Packing
-from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.errors import UserError, reading_failed, reason
 from tupe_jax.utils.files import atomic_file, file_names, file_size, file_sizes
 from tupe_jax.utils.object_storage import check_reachable
 from tupe_jax.utils.paths import Path
@@ -236,9 +236,10 @@ def check_tokenizer_file(folder: Path, index: PreparedIndex) -> None:
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise UserError(
+        raise reading_failed(
             f"{path}: cannot read the tokenizer ({reason(error)}); copy it, set data.vocabulary "
-            "to another copy, or prepare the folder again"
+            "to another copy, or prepare the folder again",
+            error,
         ) from None
     if sha256 != index.vocabulary_sha256:
         raise UserError(

@@ -22,7 +22,7 @@ from tupe_jax.data.pretraining.sources.files import (
     file_as_it_is,
     match_files,
 )
-from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.errors import reading_failed, reason
 from tupe_jax.utils.object_storage import filesystem, storage_errors
 from tupe_jax.utils.paths import is_object
 
@@ -90,8 +90,9 @@ class LineFiles(FileSource):
                     lines = Lines(file, stream, offset, self.longest_line)
                     return self.parse(lines, begin, end)
             except OSError as error:
-                raise UserError(
-                    f"{file}: cannot read it ({reason(error)}); do not move or delete files in use"
+                raise reading_failed(
+                    f"{file}: cannot read it ({reason(error)}); do not move or delete files in use",
+                    error,
                 ) from None
 
     def where(self, flaw: Flaw) -> str:

@@ -21,7 +21,7 @@ from tupe_jax.data.pretraining.sources.files import (
     file_as_it_is,
     match_files,
 )
-from tupe_jax.utils.errors import UserError, reason
+from tupe_jax.utils.errors import reading_failed, reason
 from tupe_jax.utils.object_storage import filesystem, storage_errors
 from tupe_jax.utils.paths import is_object
 
@@ -85,8 +85,9 @@ class ParquetFiles(FileSource):
                     reader = _open(file, version, self._column, group.number, group.rows_per_block)
                     values, damage = reader.read(first, end)
             except OSError as error:
-                raise UserError(
-                    f"{file}: cannot read it ({reason(error)}); do not move or delete files in use"
+                raise reading_failed(
+                    f"{file}: cannot read it ({reason(error)}); do not move or delete files in use",
+                    error,
                 ) from None
         documents: list[str] = []
         flaws: list[Flaw] = []
