@@ -70,9 +70,9 @@ def test_a_command_prints_one_line_and_writes_nothing(
 
 # Arguments that name no file, or whose files are always local (`config`, `diff`).
 WORDS = {"config", "diff", "target", "task", "cleaning", "columns", "head", "lengths", "shapes"}
-WORDS |= {"coordinator", "token", "shard", "job", "text"}
+WORDS |= {"coordinator", "token", "shard", "part", "runner", "job", "text"}
 # Paths that are read as text, each with a line in the list above.
-PATHS_AS_TEXT = {"checkpoint", "cache"}
+PATHS_AS_TEXT = {"checkpoint"}
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)

@@ -114,7 +114,7 @@ def test_a_task_packs_the_sentences_of_text(
 def test_the_task_name_depends_on_the_packing_unless_it_is_the_default(
     tmp_path: Path, tokenizer: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checkpoints of the live reader and Beam's caches know tasks by their names."""
+    """Checkpoints of the streaming reader know tasks by their names."""
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("a line")
     source, cleaning = TextFiles("a.txt"), ("drop_repeated_lines",)

@@ -50,7 +50,9 @@ def make_task(
     # Not `identity`: a copy of a corpus on another machine has other dates, but is the same task.
     extent = (source.text_bytes, source.most_shards)
     key = (source.spec, extent, tokenizer.sha256, tuple(cleaning), share)
-    name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}_{packing}"
+    name = f"{_slug(source.spec)}_{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}"
+    if packing != "stream":  # checkpoints of the streaming reader have the name without it
+        name = f"{name}_{packing}"
     if source.on_error != "stop":
         name = f"{name}_{source.on_error}"
     if packing == "pairs":
