@@ -41,13 +41,13 @@ def tokenizer(tmp_path_factory):
     return SentencePieceTokenizer.load(path)
 
 
-def prepared(folder, tokenizer, *, validation=VALIDATION, unknown=0, pad=0, pairs=False, **more):
+def prepared(folder, made_by, *, validation=VALIDATION, unknown=0, pad=0, pairs=False, **more):
     """A folder of sequences of real words, with some [UNK] and [PAD] in each."""
     folder = storage_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    ids = [i for line in " ".join(documents(500)).split("\n") for i in tokenizer.encode(line)]
+    ids = [i for line in " ".join(documents(500)).split("\n") for i in made_by.encode(line)]
     packing = "pairs" if pairs else "stream"
-    record = record_type(packing, tokenizer.size, LENGTH)
+    record = record_type(packing, made_by.size, LENGTH)
     splits = {}
     for name, rows in (("train", TRAIN), ("validation", validation)):
         tokens_NxS = np.resize(np.array(ids, np.int32), [rows, LENGTH])
@@ -61,9 +61,9 @@ def prepared(folder, tokenizer, *, validation=VALIDATION, unknown=0, pad=0, pair
         shards = (write_shard(path, examples_of(features), record),) if rows else ()
         splits[name] = Split(shards, rows, rows * (LENGTH - pad), documents=10 * rows)
     with atomic_file(folder / "tokenizer.model") as file:
-        file.write_bytes(tokenizer.content)
+        file.write_bytes(made_by.content)
     given = {"tokenizer": "tokenizer.model", "packing": packing} | more
-    index = PreparedIndex("text:*.txt", tokenizer.sha256, tokenizer.size, LENGTH, 0, splits)
+    index = PreparedIndex("text:*.txt", made_by.sha256, made_by.size, LENGTH, 0, splits)
     write_index(folder, PreparedIndex(**(vars(index) | given)))
     return folder
 

@@ -3,6 +3,10 @@
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
 from tests.finetune.glue_files import write_split
 from tests.interop.hugging_face import public_encoders
 from tests.interop.test_fairseq import torch_checkpoint
@@ -20,6 +24,15 @@ def write_text(file, seed=0):
     texts = ("\n".join(s.text for s in d.sentences) for d in documents(seed, start=0, count=400))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(gzip.compress("\n\n".join(texts).encode()))
+
+
+def write_records(json_lines, parquet):
+    """Documents as JSON Lines, compressed, with a broken last line; and as a column of Parquet."""
+    texts = ["\n".join(s.text for s in d.sentences) for d in documents(2, start=0, count=800)]
+    lines = [*(json.dumps({"text": text}) for text in texts[:400]), "not JSON"]
+    json_lines.parent.mkdir(parents=True, exist_ok=True)
+    json_lines.write_bytes(zstandard.compress("\n".join(lines).encode()))
+    pq.write_table(pa.table({"body": texts[400:]}), parquet)
 
 
 def write_rows(folder):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.documents import here_document, text_of
-from tests.workflows.files import write_glue, write_own_task, write_text
+from tests.workflows.files import write_glue, write_own_task, write_records, write_text
 from tests.workflows.small import (
     FEW_STEPS,
     LONG_ENOUGH_TO_STOP,
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 PRETRAIN = "tupe pretrain --config=tupe_r:tiny --config.data.prepared=rows --workdir=runs/prepared"
 OURS = {"runs/quickstart": "runs/prepared"}
+RECORDS = "jsonl:data/pages/*.jsonl.zst + parquet:data/books/*.parquet#body"
 MIXTURE = {"wikipedia + ": "builtin:100 + "}
 MY_STUDY = here_document(text_of("docs/laboratory.md"), "my_study.py")
 
@@ -100,6 +101,21 @@ STEPS = [
         small=f"{MODEL} {FEW_STEPS}",
         leaves="runs/books/checkpoints/4",
     ),
+    Step(
+        f"tupe vocab --task='{RECORDS}' --size=8192 --on-error=skip --out=mixed.model",
+        small="--size=300",
+        leaves="mixed.model",
+    ),
+    Step(
+        f"tupe prepare --task='{RECORDS}' --vocabulary=mixed.model --length=128 --on-error=skip "
+        "--out=mixed",
+        small="--workers=1",
+        says="broken records or files skipped: 1, first data/pages/one.jsonl.zst, line 401: ",
+        leaves="mixed/index.json",
+    ),
+    Step("tupe data mixed", says="jsonl:data/pages/*.jsonl.zst"),
+    Step("tupe data rows", says="1  [CLS] "),
+    Step("tupe data books", says="! the validation split"),
     Step("tupe analyze runs/quickstart", MEASUREMENT, OURS, leaves="analysis/report.txt"),
     Step(
         "tupe export runs/quickstart quickstart",
@@ -175,6 +191,7 @@ def files(folder):
     write_glue(folder / "glue", "rte")
     write_own_task(folder / "mine")
     write_text(folder / "data/books/one.txt.gz")
+    write_records(folder / "data/pages/one.jsonl.zst", folder / "data/books/two.parquet")
 
 
 @in_order(STEPS)

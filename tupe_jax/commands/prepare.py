@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> None:
             )
         if source.broken:
             print(
-                f"{source.source}: skipped {source.broken:,} broken records or files, first "
+                f"{source.source}: broken records or files skipped: {source.broken:,}, first "
                 f"{source.first_broken}"
             )
     if not outcome.index.splits["validation"].rows:

@@ -302,7 +302,7 @@ def test_what_is_skipped_is_printed_and_in_the_index(
     assert f"{tmp_path}/a.jsonl, line 6: " in capsys.readouterr().err
     assert not (tmp_path / "stopped").exists()
     assert main(["prepare", *words, "--on-error=skip", f"--out={tmp_path}/rows"]) == 0
-    assert f"skipped 2 broken records or files, first {tmp_path}/a.jsonl, line 6: " in (
+    assert f"broken records or files skipped: 2, first {tmp_path}/a.jsonl, line 6: " in (
         capsys.readouterr().out
     )
     records, builtin = token_shards.read_index(tmp_path / "rows").sources
