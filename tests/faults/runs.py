@@ -94,6 +94,7 @@ class Campground:
             reader=cell.reader,
             **{
                 "train.steps": STEPS,
+                "train.batch_size": 12,  # divisible by every number of processes
                 "checkpoint.every": 10,
                 "eval.every": 20,
                 **LIMITS,
