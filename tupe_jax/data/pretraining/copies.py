@@ -27,7 +27,7 @@ from tupe_jax.utils.paths import Path
 
 # The files of hashes are divided into this many parts of equal ranges. A range is some of them.
 PARTS = 256
-# About 250 MB of memory.
+# `find_copies` takes 340 MB with as many, the hashes included.
 DOCUMENTS_PER_RANGE = 1 << 22
 
 _HASH = np.dtype([("hash", "<u8"), ("document", "<u4")])
