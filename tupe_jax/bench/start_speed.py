@@ -79,7 +79,7 @@ def _start(arguments: Sequence[str], workdir: Path) -> StartTime:
             command, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            while _steps(workdir) == done and process.poll() is None:
+            while _steps(workdir) == done and not _has_ended(process.pid):
                 time.sleep(POLL_SECONDS)
             seconds = time.monotonic() - began
             cpu_seconds = _cpu_seconds(process.pid)
@@ -99,6 +99,11 @@ def _steps(workdir: Path) -> int:
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     complete = [json.loads(line)["step"] for line in lines if line.endswith("\n")]
     return max(complete, default=0)
+
+
+def _has_ended(process: int) -> bool:
+    """Whether a child has ended; it is not reaped, so its CPU time can still be read."""
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _cpu_seconds(process: int) -> float:
