@@ -251,6 +251,7 @@ request() {
 unknown=0 # checks of the progress that failed, in a row
 start() {
   local answer
+  mixed=0
   answer=$(check_progress) || true # gcloud's exit code may be its own
   case $answer in
     *'start: allowed'*)
@@ -283,7 +284,6 @@ check_run() { # returns 1 when it is finished
     grep -qv running <<<"$states" || { mixed=0 && return; }
     # When the run has ended on one worker, the others end soon, unless a process cannot end.
     ((++mixed * poll > patience)) || return 0
-    mixed=0
     log "the run has ended on some workers only: $(sort <<<"$states" | uniq -c | xargs); restarting"
     start
   elif grep -qx 'failed 2' <<<"$states"; then
@@ -305,6 +305,7 @@ resume() {
       ABSENT) request ;;
       SUSPENDED)
         log "preempted"
+        mixed=0
         delete && request
         ;;
       FAILED)

@@ -170,6 +170,28 @@ def test_a_thread_that_never_ends_does_not_keep_the_process_from_ending():
             process.kill()
 
 
+AN_ERROR_THAT_NOBODY_READS = """
+import sys, threading, time
+from tupe_jax import cli
+
+cli.EXIT_SECONDS = 0.2
+# More than a pipe holds.
+threading.Thread(target=sys.stderr.write, args=("." * 1_000_000,), daemon=True).start()
+time.sleep(0.2)
+sys.argv[1:] = ["config", "no-such-config"]
+cli.entry_point()
+"""
+
+
+def test_an_error_that_nobody_reads_does_not_keep_the_process_from_ending():
+    command = [sys.executable, "-c", AN_ERROR_THAT_NOBODY_READS]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(timeout=60) == cli.USER_ERROR_EXIT_CODE
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [

@@ -8,7 +8,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, TextIO
@@ -158,14 +158,20 @@ def entry_point() -> NoReturn:
     """
     exit_code = 1
     try:
-        exit_code = main()
+        exit_code = main(before_error=lambda code: exit_at_the_latest(code, EXIT_SECONDS))
     finally:
         exit_at_the_latest(exit_code, EXIT_SECONDS)
     sys.exit(exit_code)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code."""
+def main(
+    argv: Sequence[str] | None = None, before_error: Callable[[int], None] = lambda exit_code: None
+) -> int:
+    """Run one command and return the exit code.
+
+    `before_error` is called with the exit code before an error is printed, which takes forever if
+    nobody reads standard error.
+    """
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help"):
         print(_overview())
@@ -193,6 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if line is None:
             raise
         message, code = line
+        before_error(code)
         with suppress(OSError):  # the log may be on the full disk
             print(f"tupe {command.name}: {message}", file=sys.stderr)
         return code

@@ -276,16 +276,23 @@ connection = Connection(socket.create_connection(other.getsockname()))
 processes = process_group.ProcessGroup(0, ("a", "b"), {1: connection})
 if sys.argv[1] == "process 0 ends all":
     processes.abandon("made no progress", 76, message="made no progress", stacks=True)
+if sys.argv[1] == "an error":
+    processes._wait_until_all_are_heard = lambda: None
+    with processes:
+        raise RuntimeError("a defect")
 other.accept()[0].close()
 threading.Event().wait()
 """
 
 
-@pytest.mark.parametrize("cause", ["process 0 ends all", "process 1 dies"])
-def test_a_log_that_nobody_reads_does_not_keep_a_process_from_ending(cause):
+@pytest.mark.parametrize(
+    ("cause", "exit_code"),
+    [("process 0 ends all", RETRY_EXIT_CODE), ("process 1 dies", RETRY_EXIT_CODE), ("an error", 1)],
+)
+def test_a_log_that_nobody_reads_does_not_keep_a_process_from_ending(cause, exit_code):
     """As of a shell whose storage hangs."""
     with python(UNREAD, cause) as process:
         try:
-            assert process.wait(timeout=60) == RETRY_EXIT_CODE
+            assert process.wait(timeout=60) == exit_code
         finally:
             process.kill()

@@ -1,11 +1,17 @@
 """Compiled programs in a work directory: kept, found again, and ignored where they are damaged."""
 
+import os
+import subprocess
+import sys
+import tempfile
+
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from tupe_jax.distributed.process_group import SINGLE_PROCESS
+from tupe_jax.run import compilation_cache as compilation_cache_module
 from tupe_jax.run.compilation_cache import FOLDER, compilation_cache, cpu_name
 from tupe_jax.utils.paths import Path
 
@@ -147,3 +153,32 @@ def test_processes_that_find_different_programs_all_compile(workdir, events):
         compiled_here(events)
     with compilation_cache(workdir, OneOfTwo()):
         assert compiled_here(events)
+
+
+KILLED = """
+import os, sys
+from tupe_jax.run.compilation_cache import compilation_cache
+from tupe_jax.utils.paths import Path
+
+with compilation_cache(Path(sys.argv[1])):
+    os._exit(0)
+"""
+
+
+def test_the_temporary_folder_of_a_killed_process_is_deleted_by_the_next(
+    workdir, tmp_path, monkeypatch
+):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    command = [sys.executable, "-c", KILLED, str(workdir)]
+    subprocess.run(command, check=True, env=environment)
+    (left,) = temporary.iterdir()
+    with compilation_cache(workdir):
+        (used,) = temporary.iterdir()
+        assert used != left
+        with compilation_cache_module._local_folder():
+            assert used.exists()  # a running process has locked it
+    assert not list(temporary.iterdir())

@@ -42,6 +42,8 @@ def measure_starts(
     config: Config, arguments: Sequence[str], folder: Path
 ) -> dict[Kind, list[StartTime]]:
     """Start `tupe pretrain` with these arguments, in turns of each kind; data is made before."""
+    if not config.train.compilation_cache:
+        raise UserError("train.compilation_cache=False: every start would be a cold one")
     given = _data(config, folder / "data")
     own = ["--config.train.log_every=1", f"--config.eval.every={config.train.steps}"]
     times: dict[Kind, list[StartTime]] = {kind: [] for kind in KINDS}
@@ -90,6 +92,8 @@ def _start(arguments: Sequence[str], workdir: Path) -> StartTime:
     if code not in (0, STOPPED_EXIT_CODE):
         last = (log.read_text().strip().splitlines() or ["nothing"])[-1]
         raise UserError(f"{' '.join(command)} ended with exit code {code}: {last}")
+    if _steps(workdir) == done:
+        raise UserError("a run ended before it could be stopped; set a larger train.steps")
     return StartTime(seconds, cpu_seconds)
 
 

@@ -4,7 +4,8 @@
   tupe data gs://tupe-runs/data --config=tupe_r:modern
 
 With --config it also checks that the folder fits the config. [UNK] and other shares are measured on
-4,096 training sequences. Lines that begin with ! are warnings; they do not change the exit code.
+4,096 training sequences, or more for a large tokenizer. Lines that begin with ! are warnings; they
+do not change the exit code.
 """
 
 import argparse

@@ -99,10 +99,10 @@ def run(arguments: argparse.Namespace) -> None:
         if value is not None and value < least:
             raise UserError(f"--{name}={value} must be at least {least}")
     cleaning = parse_cleaning(arguments.cleaning)
-    part = WorkShard.parse(arguments.part, "--part") if arguments.part else None
+    part = None if arguments.part is None else WorkShard.parse(arguments.part, "--part")
     if arguments.runner:
         for name in ("part", "workers"):
-            if getattr(arguments, name):
+            if getattr(arguments, name) is not None:
                 raise UserError(f"--{name} is for runs without --runner; leave out one of them")
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
@@ -162,7 +162,7 @@ def _print_rate(work: "Work", seconds: float) -> None:
     if work.tokens:
         print(
             f"{work.tokens / seconds:,.0f} tokens/s, "
-            f"{work.tokens / work.core_seconds:,.0f} tokens/s per core"
+            f"{work.tokens / work.core_seconds:,.0f} tokens/s per core in making shards"
         )
 
 

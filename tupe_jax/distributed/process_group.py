@@ -314,11 +314,11 @@ class ProcessGroup:
         if isinstance(error, UserError) and not os.environ.get("TUPE_TRACEBACK"):
             self.abandon(f"failed: {error}", error.exit_code, message=str(error))
         self._wait_until_all_are_heard()
+        exit_code = _exit_code(error)
+        exit_at_the_latest(exit_code, LAST_MESSAGES_SECONDS)
         logger.error("%s", type(error).__name__, exc_info=error)
         behind = f" (behind: {self.behind()})" if self.behind() else ""
-        self.abandon(
-            f"failed: {type(error).__name__}: {_first_line(error)}{behind}", _exit_code(error)
-        )
+        self.abandon(f"failed: {type(error).__name__}: {_first_line(error)}{behind}", exit_code)
 
     def _end_here(self, reason: str, exit_code: int, *, stacks: bool = False) -> None:
         """End this process because of another one; process 0 informs the rest."""

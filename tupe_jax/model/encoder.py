@@ -248,9 +248,9 @@ class Encoder(nnx.Module):
         """Zeros at [MASK]; the rest is scaled to the expected size in training, as for dropout."""
         is_mask_BxS = tokens_BxS == self.config.mask_id
         is_token_BxS = tokens_BxS != self.config.pad_id
-        tokens_B = jnp.maximum(is_token_BxS.sum(1), 1)  # there may be sequences of padding only
-        share_Bx1x1 = (is_mask_BxS.sum(1) / tokens_B)[:, None, None]
-        scale_Bx1x1 = (1 - self.config.mask_dropout) / (1 - share_Bx1x1)
+        seen_B = jnp.maximum((is_token_BxS & ~is_mask_BxS).sum(1), 1)  # there may be none
+        scale_B = (1 - self.config.mask_dropout) * is_token_BxS.sum(1) / seen_B
+        scale_Bx1x1 = scale_B[:, None, None]
         return jnp.where(is_mask_BxS[..., None], 0, x_BxSxD * scale_Bx1x1)
 
     def _look_up(self, tokens_BxS: jax.Array) -> jax.Array:

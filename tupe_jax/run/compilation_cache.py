@@ -7,13 +7,16 @@ it from the work directory when the run begins, and back when they were compiled
 with checksums. Damaged files are ignored and replaced.
 """
 
+import fcntl
 import hashlib
 import logging
 import os
 import pathlib
+import platform
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
@@ -26,6 +29,7 @@ from tupe_jax.utils.paths import Path
 
 FOLDER = "compiled"
 _SUFFIX = "-cache"  # of the entries of JAX
+_PREFIX, _LOCK = "tupe-compiled-", "in-use"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CPU_FIELDS = (
     *("vendor_id", "cpu family", "model", "model name", "flags"),  # x86
@@ -54,8 +58,7 @@ def compilation_cache(
         yield lambda: None
         return
     kept = workdir / FOLDER / cpu_name()
-    with tempfile.TemporaryDirectory(prefix="tupe-compiled-") as name:
-        local = pathlib.Path(name)
+    with _local_folder() as local:
         known = _copy_from(kept, local, processes)
 
         def keep() -> None:
@@ -65,6 +68,27 @@ def compilation_cache(
         with _used_by_jax(local):
             yield keep
             keep()
+
+
+@contextmanager
+def _local_folder() -> Iterator[pathlib.Path]:
+    """A temporary folder. Those of processes that were killed are deleted.
+
+    The processes hold locks, because an index of a process may be used again or in another
+    container.
+    """
+    for left in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
+        folder = pathlib.Path(name)
+        with (folder / f"{_LOCK}.tmp").open("wb") as lock:
+            with suppress(OSError):  # the file system may have no locks
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (folder / f"{_LOCK}.tmp").rename(folder / _LOCK)  # from here on, others see it locked
+            (folder / "programs").mkdir()
+            yield folder / "programs"
 
 
 @contextmanager
@@ -121,10 +145,9 @@ def _copy_from(kept: Path, local: pathlib.Path, processes: ProcessGroup) -> set[
 def _copy_new(local: pathlib.Path, kept: Path, known: set[str]) -> None:
     """Copy the programs that are not among `known` to the work directory, and add them there."""
     with _not_fatal(f"{kept}: compiled programs cannot be written"):
-        for file in sorted(local.glob(f"*{_SUFFIX}")):
-            if file.name in known:
-                continue
-            known.add(file.name)  # if it cannot be written, there is no second attempt
+        new = [file for file in sorted(local.glob(f"*{_SUFFIX}")) if file.name not in known]
+        known.update(file.name for file in new)  # if one cannot be written: no second attempt
+        for file in new:
             program = file.read_bytes()
             kept.mkdir(parents=True, exist_ok=True)
             with atomic_file(kept / file.name) as unfinished:
@@ -150,8 +173,11 @@ def cpu_name() -> str:
 
     Code for one CPU may end a process on another.
     """
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if not cpuinfo.exists():  # only Linux has it
+        return f"cpu-{platform.node()}-{os.cpu_count()}"
     described = [f"{os.cpu_count()} {len(os.sched_getaffinity(0))}"]
-    with pathlib.Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+    with cpuinfo.open(encoding="utf-8") as lines:
         for line in lines:
             if not line.strip():
                 break  # the first core is described

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from tupe_jax.utils.errors import UserError
@@ -109,7 +109,11 @@ def file_size(path: Path) -> int:
 def file_sizes(folder: Path) -> dict[str, int]:
     """The size of each file in a folder, by name; one request for a thousand objects."""
     if not is_object(folder):
-        return {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+        sizes = {}
+        for entry in os.scandir(folder):
+            with suppress(FileNotFoundError):  # another process has renamed it meanwhile
+                sizes[entry.name] = entry.stat().st_size
+        return sizes
     from tupe_jax.utils.object_storage import filesystem
 
     found = filesystem().ls(os.fspath(folder), detail=True)

@@ -154,11 +154,13 @@ def test_an_error_of_a_job_is_the_same_line_as_of_a_local_run(
     (tmp_path / "a.txt").write_bytes(b"good\n\nb\xffd")
     command = ["prepare", f"--task=text:{tmp_path}/a.txt", f"--vocabulary={tokenizer.path}"]
     lines = []
-    for arguments in (["--workers=1"], ["--runner=DirectRunner"]):
+    on_beam = "--runner=DirectRunner"
+    processes = [on_beam, "--direct_running_mode=multi_processing", "--direct_num_workers=1"]
+    for arguments in (["--workers=1"], [on_beam], processes):
         assert main([*command, f"--out={tmp_path}/rows", *arguments]) == 2
         lines.append(capsys.readouterr().err.strip().splitlines()[-1])
     assert f"{tmp_path}/a.txt, line 3: " in lines[0]
-    assert lines[0] == lines[1]
+    assert lines == lines[:1] * 3
 
 
 @pytest.mark.parametrize(

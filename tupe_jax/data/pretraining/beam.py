@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tupe_jax.data.pretraining import workers
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 _INSTALL = "pip install 'tupe_jax[beam]'"
-# Runners put the text of a job's error between lines of their own.
-_ERROR = re.compile("error of the job<(.+?)>end of the error")
+# Runners put the text of a job's error between lines of their own, the source of `_run` among them.
+_BEGIN, _END = "error of the job<", ">end of the error"
+_ERROR = re.compile(f"{_BEGIN}([0-9]+) (.+?){_END}")
 # Beam knows its other runners by their names alone.
 _DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # Work is in Python, so threads of one process would only share its interpreter and its memory.
@@ -70,7 +71,8 @@ class BeamRunner:
                     client.close()  # Dask's; its local cluster would go on
         except Exception as error:
             if found := _ERROR.search(str(error)):
-                raise UserError(found[1]) from None
+                error_type = RetryError if int(found[1]) == RetryError.exit_code else UserError
+                raise error_type(found[2]) from None
             raise
         show(len(jobs), 0)
 
@@ -80,7 +82,7 @@ def _run(job: Any, function: Callable[[Any, workers.Report], None]) -> None:
         with _one_at_a_time:
             function(job, lambda amount: None)
     except UserError as error:
-        raise RuntimeError(f"error of the job<{error}>end of the error") from None
+        raise RuntimeError(f"{_BEGIN}{error.exit_code} {error}{_END}") from None
 
 
 def _check_options(name: str, options: Sequence[str]) -> None:

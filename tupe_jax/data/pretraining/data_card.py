@@ -1,5 +1,6 @@
 """What a prepared folder holds, and what usually goes wrong with one."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,7 +30,8 @@ from tupe_jax.tokenizers.sentencepiece import (
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.paths import Path
 
-SAMPLE_SEQUENCES = 4_096
+LEAST_SAMPLE = 4_096
+"""Sequences; more for a large tokenizer."""
 
 # Above or below these shares a warning is printed.
 MANY_UNKNOWN = 0.01
@@ -117,7 +119,8 @@ def _measure(
     folder: Path, index: PreparedIndex, tokenizer: SentencePieceTokenizer | None, shown: int
 ) -> SampleStatistics:
     shards = TokenShards(folder, index.splits["train"].shards, index.record)
-    sample = shards.read(shards.spread(SAMPLE_SEQUENCES).tolist())
+    enough = math.ceil(_ENOUGH_PER_TOKEN * index.vocab_size / (index.length - 1))
+    sample = shards.read(shards.spread(max(LEAST_SAMPLE, enough)).tolist())
     ids_T = sample[TOKENS][~np.isin(sample[TOKENS], (PAD_ID, CLS_ID, SEP_ID))]
     known_T = ids_T[ids_T != UNK_ID]
     count = max(len(ids_T), 1)

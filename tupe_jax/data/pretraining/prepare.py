@@ -154,7 +154,7 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Work:
-    """What one call has made: the tokens of its shards, and the time of all its jobs."""
+    """What one call has made: the tokens of its shards, and the time of making them."""
 
     tokens: int
     core_seconds: float
@@ -284,7 +284,7 @@ def _shards_per_pass(sources: Sequence[DocumentSource], shards: int | None) -> l
             f"--shards={shards}: the task makes {len(sources)} passes over its sources, and each "
             f"needs at least one shard; set --shards={len(sources)} or more"
         )
-    total = sum(source.text_bytes for source in sources)
+    total = max(sum(source.text_bytes for source in sources), 1)
     counts, before = [], 0
     for source in sources:
         after = before + source.text_bytes
@@ -335,7 +335,8 @@ def _run_stages(
         missing = len(stage.undone(folder))
         if missing:
             break
-    made = in_threads(partial(_read_record, folder), numbers) if stage.name == SHARDS else []
+    made_here = sorted({*numbers} - {*stage.undone(folder)}) if stage.name == SHARDS else []
+    made = in_threads(partial(_read_record, folder), made_here)
     return (
         stage,
         missing,
@@ -385,15 +386,16 @@ def make_shard(
     task = make_task(source, tokenizer, config.cleaning, job.share, config.packing, key)
     documents_task = make_task(source, tokenizer, config.cleaning, job.share)
     compared = dropped = 0
+    rest: DocumentSource = source
     if ranges:
         hashes = folder / UNFINISHED / _hashes_name(job.number)
         compared = copies.count_hashes(file_size(hashes))
         paths = [folder / UNFINISHED / _copies_name(number) for number in range(ranges)]
         to_drop = copies.read_copies(paths, job.number, count)
         dropped = len(to_drop)
-        # The registered task is that of all shards.
         rest = copies.WithoutCopies(source, to_drop)
-        task, documents_task = task.replace(source=rest), documents_task.replace(source=rest)
+    # The registered tasks are those of all shards, in a worker that lives on also of earlier runs.
+    task, documents_task = task.replace(source=rest), documents_task.replace(source=rest)
     documents = tokens = 0
 
     def dataset(task: seqio.Task, split: str) -> tf.data.Dataset | None:

@@ -66,8 +66,8 @@ def _model_type(settings: Mapping[str, Any], source: str) -> str:
     own_code = settings.get("auto_map") or {}
     if model_type not in _ONCE_OWN_CODE and any(name != "AutoTokenizer" for name in own_code):
         raise UserError(
-            f"{source}: auto_map: the model has code of its own, which is not executed; a model of "
-            f"type {model_type!r} without auto_map is needed"
+            f"{source}: auto_map: the model has code of its own, which is not executed; use a "
+            "version that `transformers` reads without it, if there is one"
         )
     if settings.get("quantization_config"):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Corpora as SeqIO data sources: text files, TFDS data sets and the built-in corpus.
+"""Corpora as SeqIO data sources: files of text, JSON Lines or Parquet, TFDS, the built-in one.
 
 A source yields documents. A document is a string of lines joined by newlines. Every source has the
 splits `train` and `validation`, divided by `splits.is_held_out`. This also holds for TFDS data sets
