@@ -106,7 +106,8 @@ def run(arguments: argparse.Namespace) -> None:
                 raise UserError(f"--{name} is for runs without --runner; leave out one of them")
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare, prepare_part
+    from tupe_jax.data.pretraining.division import PrepareConfig
+    from tupe_jax.data.pretraining.prepare import prepare, prepare_part
 
     settings = PrepareConfig(
         task=arguments.task,

@@ -9,7 +9,8 @@ import pytest
 from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.data.pretraining import copies, token_shards
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.splits import fingerprint, is_held_out, is_in_share
 from tupe_jax.data.tf_utils import elements, texts

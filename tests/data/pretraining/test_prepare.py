@@ -17,15 +17,11 @@ from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining import token_shards
-from tupe_jax.data.pretraining.prepare import (
-    UNFINISHED,
-    PrepareConfig,
-    divide,
-    prepare,
-    prepare_part,
-    repack,
-)
+from tupe_jax.data.pretraining.division import PrepareConfig, divide
+from tupe_jax.data.pretraining.prepare import prepare, prepare_part
 from tupe_jax.data.pretraining.splits import is_held_out, is_in_share
+from tupe_jax.data.pretraining.unfinished import UNFINISHED
+from tupe_jax.data.pretraining.validation_split import repack
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError

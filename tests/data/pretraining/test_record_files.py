@@ -17,7 +17,8 @@ from tests.data.pretraining.prepared_folder import read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining import token_shards
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.sources.files import FileSource
 from tupe_jax.data.pretraining.sources.json_lines import LONGEST_LINE, JsonLines

@@ -11,7 +11,8 @@ from tests.data.pretraining.prepared_folder import read_examples
 from tests.data.small_corpus import documents
 from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.pretraining import sentence_pairs
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.readers import HostShard, PreparedReader
 from tupe_jax.data.pretraining.sentence_pairs import (
     SentencePair,

@@ -1,0 +1,105 @@
+"""The folder `unfinished` of `tupe prepare`: what is done so far, and with which settings.
+
+    settings.json     a restart must have the same
+    hashes-00003      the hashes of the documents of shard 3, see `copies.py`
+    copies-00000      the documents to drop, for one range of hashes
+    00003.npy         the validation sequences of shard 3, or documents for sentence pairs
+    00003.json        shard 3 is done: its file is complete on disk
+
+The functions here take the output folder.
+"""
+
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tupe_jax.data.pretraining.packing import Ids
+from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.paths import Path
+
+UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """The statistics of a shard that is complete on disk."""
+
+    rows: int
+    bytes: int
+    tokens: int
+    documents: int
+    validation_documents: int
+    core_seconds: float
+    broken: int = 0
+    first_broken: str = ""
+    compared: int = 0
+    copies: int = 0
+    """Documents compared with the whole corpus, and those that were dropped."""
+
+
+def begin(folder: Path, settings: dict[str, Any]) -> None:
+    """Store the settings, or raise if a preparation with others has begun in this folder.
+
+    Several parts may begin at the same time.
+    """
+    settings_file = folder / UNFINISHED / "settings.json"
+    # Before settings.json is looked for: whatever another part has written, it wrote that first.
+    is_foreign = folder.exists() and any(folder.iterdir()) and not (folder / UNFINISHED).exists()
+    if not settings_file.exists():
+        if is_foreign:
+            raise UserError(f"{folder}: not empty; give a new folder")
+        settings_file.parent.mkdir(parents=True, exist_ok=True)
+        _write_json(settings_file, settings)
+    of_older_versions = {"packing": "stream", "on_error": "stop", "deduplicate": "none"}
+    begun = of_older_versions | json.loads(settings_file.read_text(encoding="utf-8"))
+    for name, value in settings.items():
+        if begun.get(name) != value:
+            raise UserError(
+                f"{folder}: begun with {name} {begun.get(name)!r}, but now it is {value!r}; run "
+                "the same command on the same corpus to resume, or delete the folder"
+            )
+
+
+def hashes_path(folder: Path, number: int) -> Path:
+    return folder / UNFINISHED / f"hashes-{number:05d}"
+
+
+def copies_path(folder: Path, number: int) -> Path:
+    return folder / UNFINISHED / f"copies-{number:05d}"
+
+
+def record_path(folder: Path, number: int) -> Path:
+    return folder / UNFINISHED / f"{number:05d}.json"
+
+
+def write_record(folder: Path, number: int, record: ShardRecord) -> None:
+    """Mark a shard as done."""
+    _write_json(record_path(folder, number), asdict(record))
+
+
+def read_record(folder: Path, number: int) -> ShardRecord:
+    return ShardRecord(**json.loads(record_path(folder, number).read_text(encoding="utf-8")))
+
+
+def write_held_out(folder: Path, number: int, tokens: Ids) -> None:
+    """Write the validation sequences of a shard, or its validation documents in one row."""
+    with atomic_file(_held_out_path(folder, number)) as unfinished, unfinished.open("wb") as file:
+        np.save(file, tokens)
+
+
+def read_held_out(folder: Path, number: int) -> Ids:
+    tokens: Ids = np.load(io.BytesIO(_held_out_path(folder, number).read_bytes()))
+    return tokens
+
+
+def _held_out_path(folder: Path, number: int) -> Path:
+    return folder / UNFINISHED / f"{number:05d}.npy"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2), encoding="utf-8")
