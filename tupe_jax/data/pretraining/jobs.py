@@ -26,6 +26,7 @@ from tupe_jax.data.pretraining.token_shards import (
     write_shard,
 )
 from tupe_jax.data.pretraining.unfinished import (
+    Preparation,
     ShardRecord,
     copies_path,
     hashes_path,
@@ -36,21 +37,24 @@ from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, elements, seqio, tf
 from tupe_jax.tokenizers.sentencepiece import PAD_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import file_size
-from tupe_jax.utils.paths import Path
 
 _SEQUENCES_AT_ONCE = 1_024
 
 
-def hash_shard(config: PrepareConfig, folder: Path, job: ShardJob, report: workers.Report) -> None:
+def hash_shard(
+    config: PrepareConfig, preparation: Preparation, job: ShardJob, report: workers.Report
+) -> None:
     """Write the hashes of the documents of a shard."""
+    preparation.check()
     source = _unchanged_source(config, job)
     hashes = copies.hash_documents(source, job.index, job.count, job.share, report)
     _unchanged_source(config, job)
-    copies.write_hashes(hashes_path(folder, job.number), hashes)
+    preparation.check()
+    copies.write_hashes(hashes_path(preparation.folder, job.number), hashes)
 
 
 def find_copies(
-    folder: Path,
+    preparation: Preparation,
     starts_source: Sequence[bool],
     starts_pass: Sequence[bool],
     ranges: int,
@@ -58,15 +62,18 @@ def find_copies(
     report: workers.Report,
 ) -> None:
     """Write which documents of which shards are copies, for one range of hashes."""
+    preparation.check()
+    folder = preparation.folder
     paths = [hashes_path(folder, shard) for shard in range(len(starts_pass))]
     hashes = copies.read_hashes(paths, number, ranges)
     found = copies.find_copies(hashes, starts_source, starts_pass)
+    preparation.check()
     copies.write_copies(copies_path(folder, number), found)
 
 
 def make_shard(
     config: PrepareConfig,
-    folder: Path,
+    preparation: Preparation,
     count: int,
     ranges: int,
     job: ShardJob,
@@ -77,6 +84,8 @@ def make_shard(
     `ranges` is the number of files with copies to drop, or 0 to keep all documents.
     """
     start = time.process_time()
+    preparation.check()
+    folder = preparation.folder
     tokenizer = SentencePieceTokenizer.load(config.tokenizer)
     source = _unchanged_source(config, job)
     rest: DocumentSource = source
@@ -97,11 +106,13 @@ def make_shard(
             tokens += batch_tokens
             yield from examples_of(batch)
             report(batch_tokens)
+        preparation.check()  # only then does the file get its name
 
     path = folder / shard_file_name(TRAIN, job.number, count)
     record = record_type(config.packing, tokenizer.size, config.length)
     shard = write_shard(path, training_examples(), record)
     held_out, validation_documents = _hold_out(pipeline)
+    preparation.check()
     write_held_out(folder, job.number, held_out)
     counts_broken = config.on_error == "skip" and job.pass_number == 0
     broken, first = source.count_broken(job.index, job.count) if counts_broken else (0, "")
@@ -118,6 +129,7 @@ def make_shard(
         copies=dropped,
     )
     _unchanged_source(config, job)
+    preparation.check()
     write_record(folder, job.number, finished)
 
 

@@ -44,6 +44,7 @@ from tupe_jax.data.pretraining.token_shards import (
 )
 from tupe_jax.data.pretraining.unfinished import (
     UNFINISHED,
+    Preparation,
     ShardRecord,
     begin,
     copies_path,
@@ -137,9 +138,9 @@ def prepare(
     given = SentencePieceTokenizer.load(config.tokenizer)
     jobs, identity = divide(config)
     with _locked(folder, exclusive_lock):
-        config = _begin(folder, config, given, jobs, identity)
+        config, preparation = _begin(folder, config, given, jobs, identity)
         runner = runner or partial(workers.run, worker_count)
-        stage, missing, work = _run_stages(config, folder, jobs, ALL_WORK, runner, show)
+        stage, missing, work = _run_stages(config, preparation, jobs, ALL_WORK, runner, show)
         if missing:
             raise UserError(
                 f"{folder}: {missing} of {len(stage.jobs)} {stage.name} are missing, although all "
@@ -162,32 +163,35 @@ def prepare_part(
     given = SentencePieceTokenizer.load(config.tokenizer)
     jobs, identity = divide(config)
     with _locked(folder, shared_lock):
-        config = _begin(folder, config, given, jobs, identity)
+        config, preparation = _begin(folder, config, given, jobs, identity)
         runner = partial(workers.run, worker_count)
-        stage, missing, work = _run_stages(config, folder, jobs, part, runner, show)
+        stage, missing, work = _run_stages(config, preparation, jobs, part, runner, show)
         return PartResult(stage.name, len(stage.jobs), missing, work)
 
 
-def _stages(config: PrepareConfig, folder: Path, jobs: Sequence[ShardJob]) -> Iterator[Stage]:
+def _stages(
+    config: PrepareConfig, preparation: Preparation, jobs: Sequence[ShardJob]
+) -> Iterator[Stage]:
     """Yield the stages. Each must be done before the next is asked for."""
+    folder = preparation.folder
     ranges = 0
     if config.deduplicate == "exact":
-        yield Stage(HASHES, partial(hash_shard, config, folder), jobs, hashes_path)
+        yield Stage(HASHES, partial(hash_shard, config, preparation), jobs, hashes_path)
         sizes = file_sizes(folder / UNFINISHED)
         files = [hashes_path(folder, job.number).name for job in jobs]
         documents = sum(copies.count_hashes(sizes[file]) for file in files)
         ranges = copies.range_count(documents)
         starts_source = [job.starts_source for job in jobs]
         starts_pass = [job.index == 0 for job in jobs]
-        find = partial(find_copies, folder, starts_source, starts_pass, ranges)
+        find = partial(find_copies, preparation, starts_source, starts_pass, ranges)
         yield Stage(RANGES, find, range(ranges), copies_path)
-    make = partial(make_shard, config, folder, len(jobs), ranges)
+    make = partial(make_shard, config, preparation, len(jobs), ranges)
     yield Stage(SHARDS, make, jobs, record_path)
 
 
 def _run_stages(
     config: PrepareConfig,
-    folder: Path,
+    preparation: Preparation,
     jobs: Sequence[ShardJob],
     part: WorkShard,
     runner: Runner,
@@ -197,12 +201,13 @@ def _run_stages(
 
     Return that stage or the last one, the number of its jobs that are missing, and the work.
     """
+    folder = preparation.folder
     done = total = 0
 
     def show_done(jobs_done: int, tokens: int) -> None:
         show(done + jobs_done, total, tokens)
 
-    for stage in _stages(config, folder, jobs):
+    for stage in _stages(config, preparation, jobs):
         numbers = stage.undone(folder, part)
         total += len(range(part.index, len(stage.jobs), part.count))
         done = total - len(numbers)
@@ -244,7 +249,7 @@ def _begin(
     given: SentencePieceTokenizer,
     jobs: Sequence[ShardJob],
     identity: str,
-) -> PrepareConfig:
+) -> tuple[PrepareConfig, Preparation]:
     """Store the settings, or check that other calls have the same, and copy the tokenizer.
 
     Return the settings with the copy. Several parts may begin at the same time.
@@ -263,8 +268,8 @@ def _begin(
         "on_error": config.on_error,
         "deduplicate": config.deduplicate,
     }
-    begin(folder, settings)
-    return replace(config, tokenizer=_copy_tokenizer(given, folder).path)
+    preparation = begin(folder, settings)
+    return replace(config, tokenizer=_copy_tokenizer(given, folder).path), preparation
 
 
 def _copy_tokenizer(given: SentencePieceTokenizer, folder: Path) -> SentencePieceTokenizer:

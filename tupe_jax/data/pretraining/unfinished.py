@@ -6,9 +6,12 @@
     00003.npy         the validation sequences of shard 3, or documents for sentence pairs
     00003.json        shard 3 is done: its file is complete on disk
 
-The functions here take the output folder.
+A job may outlive the command that started it, as on a Beam worker whose driver was killed. Then a
+preparation with other settings may have begun in the same folder. So a job knows the hash of its
+settings.json, and compares it before each file that it writes.
 """
 
+import hashlib
 import io
 import json
 from dataclasses import asdict, dataclass
@@ -18,7 +21,7 @@ import numpy as np
 
 from tupe_jax.data.pretraining.packing import Ids
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import atomic_file
+from tupe_jax.utils.files import atomic_file, create_file
 from tupe_jax.utils.paths import Path
 
 UNFINISHED = "unfinished"
@@ -41,27 +44,50 @@ class ShardRecord:
     """Documents compared with the whole corpus, and those that were dropped."""
 
 
-def begin(folder: Path, settings: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Preparation:
+    """A preparation that has begun: its output folder, and the hash of its settings.json."""
+
+    folder: Path
+    settings_sha256: str
+
+    def check(self) -> None:
+        """Raise if the preparation has ended, or another one has begun in its folder."""
+        try:
+            content = _settings_path(self.folder).read_bytes()
+        except FileNotFoundError:
+            content = b""
+        if hashlib.sha256(content).hexdigest() != self.settings_sha256:
+            raise UserError(
+                f"{_settings_path(self.folder)}: deleted or changed while a job was running, so "
+                "the job writes nothing; wait until the jobs of an earlier command have ended"
+            )
+
+
+def begin(folder: Path, settings: dict[str, Any]) -> Preparation:
     """Store the settings, or raise if a preparation with others has begun in this folder.
 
     Several parts may begin at the same time.
     """
-    settings_file = folder / UNFINISHED / "settings.json"
+    file = _settings_path(folder)
     # Before settings.json is looked for: whatever another part has written, it wrote that first.
     is_foreign = folder.exists() and any(folder.iterdir()) and not (folder / UNFINISHED).exists()
-    if not settings_file.exists():
+    if not file.exists():
         if is_foreign:
             raise UserError(f"{folder}: not empty; give a new folder")
-        settings_file.parent.mkdir(parents=True, exist_ok=True)
-        _write_json(settings_file, settings)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        create_file(file, json.dumps(settings, indent=2).encode())
+    # Also if it was just written: another part may have been first.
+    content = file.read_bytes()
     of_older_versions = {"packing": "stream", "on_error": "stop", "deduplicate": "none"}
-    begun = of_older_versions | json.loads(settings_file.read_text(encoding="utf-8"))
+    begun = of_older_versions | json.loads(content)
     for name, value in settings.items():
         if begun.get(name) != value:
             raise UserError(
                 f"{folder}: begun with {name} {begun.get(name)!r}, but now it is {value!r}; run "
                 "the same command on the same corpus to resume, or delete the folder"
             )
+    return Preparation(folder, hashlib.sha256(content).hexdigest())
 
 
 def hashes_path(folder: Path, number: int) -> Path:
@@ -78,7 +104,8 @@ def record_path(folder: Path, number: int) -> Path:
 
 def write_record(folder: Path, number: int, record: ShardRecord) -> None:
     """Mark a shard as done."""
-    _write_json(record_path(folder, number), asdict(record))
+    with atomic_file(record_path(folder, number)) as unfinished:
+        unfinished.write_text(json.dumps(asdict(record), indent=2), encoding="utf-8")
 
 
 def read_record(folder: Path, number: int) -> ShardRecord:
@@ -100,6 +127,5 @@ def _held_out_path(folder: Path, number: int) -> Path:
     return folder / UNFINISHED / f"{number:05d}.npy"
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with atomic_file(path) as unfinished:
-        unfinished.write_text(json.dumps(content, indent=2), encoding="utf-8")
+def _settings_path(folder: Path) -> Path:
+    return folder / UNFINISHED / "settings.json"
