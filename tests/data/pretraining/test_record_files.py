@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.data.pretraining.prepared_folder import read_sequences
 from tests.data.small_corpus import documents
+from tests.gcs_emulator import Emulator
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining import token_shards
 from tupe_jax.data.pretraining.division import PrepareConfig
@@ -28,6 +29,8 @@ from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.object_storage import upload
+from tupe_jax.utils.paths import Path as StoragePath
 
 BLOCK = 2_000
 TEXTS = documents(240)
@@ -126,6 +129,18 @@ def test_a_field_and_a_column_are_chosen_by_name(tmp_path: Path) -> None:
 def test_text_columns_of_every_type_are_read(tmp_path: Path, kind: pa.DataType) -> None:
     pq.write_table(pa.table({"text": pa.array(TEXTS).cast(kind)}), tmp_path / "a.parquet")
     assert read(ParquetFiles(f"{tmp_path}/a.parquet", block_bytes=BLOCK)) == TEXTS
+
+
+def test_the_footer_of_a_file_of_many_row_groups_is_read_once(
+    gcs: Emulator, gs_folder: StoragePath, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "a.parquet", row_group_size=10)
+    upload(tmp_path / "a.parquet", gs_folder / "a.parquet")
+    source = ParquetFiles(f"{gs_folder}/a.parquet")
+    assert source.most_shards == len(TEXTS) // 10
+    gcs.requests.clear()
+    assert read(source) == TEXTS
+    assert len(gcs.requests) <= source.most_shards  # for the texts alone
 
 
 def test_several_frames_and_padding_are_one_file(tmp_path: Path) -> None:
@@ -291,6 +306,43 @@ def test_text_json_lines_and_parquet_give_the_same_sequences(
         found.append([read_sequences(tmp_path / kind, split).tolist() for split in splits])
     assert found[0] == found[1] == found[2]
     assert found[0][1]
+
+
+@pytest.mark.slow
+def test_a_mixture_on_object_storage_gives_the_bytes_of_local_files(
+    gcs: Emulator,
+    gs_folder: StoragePath,
+    tmp_path: Path,
+    tokenizer: SentencePieceTokenizer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for number in range(3):
+        content = COMPRESS[".zst"](json_lines(documents(200, number), field="body"))
+        (tmp_path / f"{number}.jsonl.zst").write_bytes(content)
+        write_parquet(tmp_path / f"{number}.parquet", documents(300, 10 + number))
+    for file in sorted(tmp_path.iterdir()):
+        upload(file, gs_folder / file.name)
+    for folder in (tmp_path, gs_folder):
+        words = [f"--task=jsonl:{folder}/*.jsonl.zst#body + 2 * parquet:{folder}/*.parquet"]
+        words += [f"--vocabulary={tokenizer.path}", "--workers=1", "--length=32", "--shards=3"]
+        gcs.requests.clear()
+        words += ["--deduplicate=exact", "--on-error=skip"]
+        assert main(["prepare", *words, f"--out={folder}/rows"]) == 0
+    # 33 and 50 for three files each. A request for each block, row group, or file of a glob and job
+    # would be hundreds.
+    for kind, most in (("jsonl", 45), ("parquet", 65)):
+        assert sum(f".{kind}" in each for each in gcs.requests) <= most
+    local = {path.name: path.read_bytes() for path in (tmp_path / "rows").iterdir()}
+    remote = {path.name: path.read_bytes() for path in (gs_folder / "rows").iterdir()}
+    here, there = str(tmp_path).encode(), str(gs_folder).encode()
+    local["index.json"] = local["index.json"].replace(here, there)
+    assert remote == local
+    assert len(remote) == 3 + 3
+    capsys.readouterr()
+    assert main(["data", f"{gs_folder}/rows"]) == 0
+    card = capsys.readouterr().out
+    assert f"jsonl:{gs_folder}/*.jsonl.zst#body" in card
+    assert "1  [CLS] " in card
 
 
 def test_what_is_skipped_is_printed_and_in_the_index(
