@@ -148,6 +148,11 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{source.source}: {source.copies:,} of {source.compared:,} documents were copies "
                 f"({source.copies / source.compared:.1%}) and are dropped"
             )
+        if source.alone:
+            print(
+                f"{source.source}: {source.alone:,} documents have no pairs, because each is the "
+                "only one of its shard; fewer --shards would keep them"
+            )
         if source.broken:
             print(
                 f"{source.source}: broken records or files skipped: {source.broken:,}, first "

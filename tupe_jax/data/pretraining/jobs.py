@@ -112,6 +112,8 @@ def make_shard(
     record = record_type(config.packing, tokenizer.size, config.length)
     shard = write_shard(path, training_examples(), record)
     held_out, validation_documents = _hold_out(pipeline)
+    is_alone = config.packing == "pairs" and not shard.rows
+    alone = len(split_documents(pipeline.documents(TRAIN))) if is_alone else 0
     preparation.check()
     write_held_out(folder, job.number, held_out)
     counts_broken = config.on_error == "skip" and job.pass_number == 0
@@ -127,6 +129,7 @@ def make_shard(
         first_broken=first,
         compared=compared,
         copies=dropped,
+        alone=alone,
     )
     _unchanged_source(config, job)
     preparation.check()
@@ -149,11 +152,12 @@ class _Pipeline:
         examples = self._dataset(self._task(packing, key), split)
         yield from elements(examples.batch(_SEQUENCES_AT_ONCE))
 
-    def documents(self, split: str) -> Iterator[Ids]:
-        """Yield the tokens of the documents of a split, many at a time, with [PAD] after each."""
+    def documents(self, split: str) -> Ids:
+        """Return the tokens of the documents of a split, with [PAD] after each."""
         task = self._task("stream", (0, 0))
         unpacked = self._dataset(task.replace(preprocessors=task.preprocessors[:-1]), split)
-        yield from elements(join_documents(unpacked, DOCUMENTS_AT_ONCE))
+        parts = elements(join_documents(unpacked, DOCUMENTS_AT_ONCE))
+        return np.concatenate([np.zeros([0], np.int32), *parts])
 
     def _task(self, packing: Packing, key: Sequence[int]) -> seqio.Task:
         job, cleaning = self.job, self.config.cleaning
@@ -180,8 +184,7 @@ def _hold_out(pipeline: _Pipeline) -> tuple[Ids, int]:
     """
     is_first_pass = pipeline.job.pass_number == 0
     if pipeline.config.packing == "pairs":
-        parts = list(pipeline.documents(VALIDATION)) if is_first_pass else []
-        tokens_T = np.concatenate([np.zeros([0], np.int32), *parts])
+        tokens_T = pipeline.documents(VALIDATION) if is_first_pass else np.zeros([0], np.int32)
         return tokens_T, len(split_documents(tokens_T))
     found = list(pipeline.sequences(VALIDATION)) if is_first_pass else []
     none = np.zeros([0, pipeline.config.length], np.int32)

@@ -16,7 +16,7 @@ other. So they run in worker processes, on Apache Beam, or in several calls on s
 Sequences are not shuffled here. The reader shuffles them in every epoch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ import numpy as np
 from tupe_jax.data.pretraining import copies, workers
 from tupe_jax.data.pretraining.division import PrepareConfig, ShardJob, divide
 from tupe_jax.data.pretraining.jobs import find_copies, hash_shard, make_shard
+from tupe_jax.data.pretraining.packing import Ids
 from tupe_jax.data.pretraining.sources import TRAIN, VALIDATION
 from tupe_jax.data.pretraining.token_shards import (
     INDEX_FILE,
@@ -70,6 +71,8 @@ from tupe_jax.utils.paths import Path, glob_in, is_object
 
 HASHES, RANGES, SHARDS = "hashes of shards", "ranges of hashes", "shards"
 """The stages, by what their jobs make."""
+
+_SHARDS_AT_ONCE = 16
 
 # Called with the number of finished jobs, the number of jobs known so far, and the tokens packed.
 Show = Callable[[int, int, int], None]
@@ -300,12 +303,18 @@ def _finish(folder: Path, config: PrepareConfig, jobs: Sequence[ShardJob]) -> Pr
         documents=sum(record.documents for record in records),
     )
     if not train.rows:
-        raise UserError(f"{config.task}: no text to train on; add text to the corpus")
-    held_out = in_threads(partial(read_held_out, folder), range(count))
-    validation = validation_features(held_out, config)
+        raise _nothing_to_train_on(config, records)
+    validation_tokens = 0
+
+    def validation_examples() -> Iterator[Mapping[str, Any]]:
+        nonlocal validation_tokens
+        for features in validation_features(_held_out(folder, count), config):
+            validation_tokens += int(np.count_nonzero(features[TOKENS] != PAD_ID))
+            yield from examples_of(features)
+
     file = folder / shard_file_name(VALIDATION, 0, 1)
     record = record_type(config.packing, tokenizer.size, config.length)
-    shard = write_shard(file, examples_of(validation), record)
+    shard = write_shard(file, validation_examples(), record)
     index = PreparedIndex(
         task=config.description,
         vocabulary_sha256=tokenizer.sha256,
@@ -317,7 +326,7 @@ def _finish(folder: Path, config: PrepareConfig, jobs: Sequence[ShardJob]) -> Pr
             VALIDATION: Split(
                 shards=(shard,) if shard.rows else (),
                 rows=shard.rows,
-                tokens=int(np.count_nonzero(validation[TOKENS] != PAD_ID)),
+                tokens=validation_tokens,
                 documents=sum(record.validation_documents for record in records),
             ),
         },
@@ -329,6 +338,31 @@ def _finish(folder: Path, config: PrepareConfig, jobs: Sequence[ShardJob]) -> Pr
     write_index(folder, index)
     Path(folder / UNFINISHED).rmtree()
     return index
+
+
+def _held_out(folder: Path, count: int) -> Iterator[Ids]:
+    """Yield what each shard holds out. A few shards are read at a time."""
+    for first in range(0, count, _SHARDS_AT_ONCE):
+        numbers = range(first, min(first + _SHARDS_AT_ONCE, count))
+        yield from in_threads(partial(read_held_out, folder), numbers)
+
+
+def _nothing_to_train_on(config: PrepareConfig, records: Sequence[ShardRecord]) -> UserError:
+    """Return the error for a corpus without training sequences."""
+    broken = sum(record.broken for record in records)
+    if broken and not any(record.documents or record.validation_documents for record in records):
+        first = next(record.first_broken for record in records if record.broken)
+        return UserError(
+            f"{config.task}: no text, because all {broken:,} records or files that are not empty "
+            f"were broken; correct them, or the task; first {first}"
+        )
+    if alone := sum(record.alone for record in records):
+        return UserError(
+            f"{config.task}: packing=pairs draws half of the second passages from another document "
+            f"of the same shard, but {alone} shards have one document and no shard has two; "
+            "separate documents by blank lines, or use fewer --shards"
+        )
+    return UserError(f"{config.task}: no text to train on; add text to the corpus")
 
 
 def _counts_by_source(
@@ -348,6 +382,7 @@ def _counts_by_source(
             first_broken=next((each.first_broken for each in some if each.broken), ""),
             compared=sum(record.compared for record in some),
             copies=sum(record.copies for record in some),
+            alone=sum(record.alone for record in some),
         )
         for source, some in by_source.items()
     )

@@ -88,6 +88,8 @@ class SourceCounts:
     broken: int = 0
     """Records and files that could not be read and were skipped."""
     first_broken: str = ""
+    alone: int = 0
+    """Documents without sentence pairs, because each was the only one of its shard."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class ShardRecord:
     compared: int = 0
     copies: int = 0
     """Documents compared with the whole corpus, and those that were dropped."""
+    alone: int = 0
+    """Documents without sentence pairs, because each is the only training document of its shard."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,11 @@
-"""The validation split of a prepared folder, collected from what the shards held out."""
+"""The validation split of a prepared folder, collected from what the shards held out.
 
-from collections.abc import Sequence
+It is that of a single shard with all documents. It is made in parts, so memory does not depend on
+the size of the corpus.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,41 +16,49 @@ from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids, pad_sequences, seq
 from tupe_jax.data.pretraining.sentence_pairs import (
     WINDOW_DOCUMENTS,
     Document,
-    SentencePair,
     encode_pairs,
     split_documents,
     window_pairs,
 )
 from tupe_jax.data.pretraining.token_shards import TOKENS, Features
-from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID
+from tupe_jax.tokenizers.sentencepiece import PAD_ID
 
 Sequences = NDArray[np.int32]
 
 
-def validation_features(held_out: Sequence[Ids], config: PrepareConfig) -> Features:
-    """Return the examples of the held-out documents of all shards, as if of one shard."""
-    if config.packing != "pairs":
-        return {TOKENS: repack(np.concatenate(held_out), config.packing)}
-    documents = split_documents(np.concatenate(held_out))
-    if len(documents) < 2:
-        documents = []  # no other document for random passages
-    pairs: list[list[SentencePair]] = []
-    previous: list[Document] = []
-    for start in range(0, len(documents), WINDOW_DOCUMENTS):
-        window = documents[start : start + WINDOW_DOCUMENTS]
-        pairs += window_pairs(window, previous, config.length, (config.seed, 0))
-        previous = window
-    features = encode_pairs(pairs, config.length)
-    del features[DOCUMENTS]
-    return features
+def validation_features(held_out: Iterable[Ids], config: PrepareConfig) -> Iterator[Features]:
+    """Yield the examples of the held-out documents of all shards, many at a time."""
+    if config.packing == "pairs":
+        documents = chain.from_iterable(map(split_documents, held_out))
+        return _pairs(documents, config.length, (config.seed, 0))
+    return ({TOKENS: part} for part in repack(held_out, config.packing, config.length))
 
 
-def repack(tokens_NxS: Sequences, packing: Packing) -> Sequences:
-    """Pack the sequences of several shards as if they came from one stream."""
-    length = tokens_NxS.shape[1]
-    body = tokens_NxS[:, 1:]
-    stream = body[body != PAD_ID]
+def repack(shards: Iterable[Sequences], packing: Packing, length: int) -> Iterator[Sequences]:
+    """Pack the sequences of several shards as if they came from one stream, in parts."""
+    rest_T = np.zeros([0], np.int32)
+    for tokens_NxS in shards:
+        body = tokens_NxS[:, 1:]
+        stream_T = np.concatenate([rest_T, body[body != PAD_ID]])
+        # Tokens of the next shard may still fit in the last sequence.
+        ends_N = _sequence_ends(stream_T, packing, length)[:-1]
+        used = int(ends_N[-1]) if len(ends_N) else 0
+        yield pad_sequences(stream_T[:used], ends_N, length)
+        rest_T = stream_T[used:]
+    yield pad_sequences(rest_T, _sequence_ends(rest_T, packing, length), length)
+
+
+def _sequence_ends(stream_T: Ids, packing: Packing, length: int) -> NDArray[np.int64]:
     if packing == "sentences":
-        return pad_sequences(stream, sequence_ends(stream, length), length)
-    padded = np.pad(stream, (0, -len(stream) % (length - 1)), constant_values=PAD_ID)
-    return np.pad(padded.reshape(-1, length - 1), ((0, 0), (1, 0)), constant_values=CLS_ID)
+        return sequence_ends(stream_T, length)
+    body = length - 1
+    return np.minimum(np.arange(body, len(stream_T) + body, body), len(stream_T))
+
+
+def _pairs(documents: Iterator[Document], length: int, key: Sequence[int]) -> Iterator[Features]:
+    previous: list[Document] = []
+    while window := list(islice(documents, WINDOW_DOCUMENTS)):
+        features = encode_pairs(window_pairs(window, previous, length, key), length)
+        del features[DOCUMENTS]
+        yield features
+        previous = window
