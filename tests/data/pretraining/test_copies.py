@@ -75,6 +75,9 @@ def test_copies_are_those_of_the_definition_for_any_number_of_ranges(
 def test_a_range_holds_a_bounded_number_of_documents_and_their_number_divides_the_parts() -> None:
     limit = copies.DOCUMENTS_PER_RANGE
     assert [copies.range_count(n) for n in (0, 1, limit, limit + 1, 3 * limit)] == [1, 1, 1, 2, 4]
+    billions = 16_000_000_000
+    assert billions / copies.range_count(billions) <= limit
+    assert copies.PARTS % copies.range_count(billions) == 0
     assert copies.range_count(1 << 40) == copies.PARTS
 
 
