@@ -56,7 +56,11 @@ def read(source: FileSource, shards: int = 1) -> list[str]:
 
 
 def broken(source: FileSource, shards: int = 1) -> int:
-    return sum(source.count_broken(index, shards)[0] for index in range(shards))
+    return sum(source.count_broken(index, shards).count for index in range(shards))
+
+
+def files_damaged(source: FileSource, shards: int) -> int:
+    return sum(source.count_broken(index, shards).damaged for index in range(shards))
 
 
 def files_of(folder: Path, texts: Sequence[str]) -> list[FileSource]:
@@ -184,7 +188,8 @@ def test_a_broken_line_is_named_or_skipped_and_counted(
         source = JsonLines(f"{tmp_path}/{name}", "skip", block_bytes=BLOCK)
         assert sorted(read(source, 3)) == sorted(TEXTS)
         assert broken(source, 3) == broken(source) == 1
-        assert f"{name}, line 102: " in source.count_broken(0, 1)[1]
+        assert files_damaged(source, 3) == 0
+        assert f"{name}, line 102: " in source.count_broken(0, 1).first
 
 
 def test_a_wrong_field_is_an_error_before_any_work(tmp_path: Path) -> None:
@@ -196,6 +201,32 @@ def test_a_wrong_field_is_an_error_before_any_work(tmp_path: Path) -> None:
         parse_source(f"parquet:{tmp_path}/a.parquet#body")
     with pytest.raises(UserError, match=r"a\.parquet: .*'id' is int64"):
         parse_source(f"parquet:{tmp_path}/a.parquet#id")
+
+
+def test_broken_records_at_the_start_do_not_hide_the_size_of_the_text(tmp_path: Path) -> None:
+    """The size decides how many shards there are."""
+    (tmp_path / "a.jsonl").write_bytes(json_lines(TEXTS))
+    good = JsonLines(f"{tmp_path}/a.jsonl", block_bytes=BLOCK)
+    bad = b'{"body": "no text"}\n' * (3 * BLOCK // 20)
+    (tmp_path / "b.jsonl").write_bytes(bad + json_lines(TEXTS))
+    (tmp_path / "c.jsonl").write_bytes(20 * bad)
+    broken = JsonLines(f"{tmp_path}/b.jsonl", "skip", block_bytes=BLOCK)
+    assert good.text_bytes <= broken.text_bytes <= good.text_bytes + 2 * len(bad)
+    only_broken = JsonLines(f"{tmp_path}/c.jsonl", "skip", block_bytes=BLOCK)
+    assert only_broken.text_bytes == 20 * len(bad)
+
+
+def test_a_corpus_of_broken_records_is_an_error_that_names_the_first(
+    tmp_path: Path, tokenizer: SentencePieceTokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with the name of another field."""
+    (tmp_path / "a.jsonl").write_bytes(json_lines(TEXTS))
+    words = [f"--task=jsonl:{tmp_path}/a.jsonl#body", f"--vocabulary={tokenizer.path}"]
+    words += ["--workers=1", "--on-error=skip", f"--out={tmp_path}/rows"]
+    assert main(["prepare", *words]) == 2
+    error = capsys.readouterr().err
+    assert f"all {len(TEXTS)} records" in error
+    assert f"{tmp_path}/a.jsonl, line 1: no field 'body'" in error
 
 
 @pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
@@ -246,6 +277,8 @@ def test_a_damaged_file_is_read_up_to_the_damage(
     source = source_kind(str(file), "skip", block_bytes=20 * BLOCK)
     found = read(source, shards)
     assert broken(source, shards) == broken(source) >= 1
+    assert files_damaged(source, shards) == files_damaged(source, 1)
+    assert files_damaged(source, 1) == 1 or damage == "changed"
     assert sorted(found) == sorted(read(source))
     if damage == "no such format":
         assert found == []
@@ -261,7 +294,7 @@ def test_broken_rows_are_named_or_skipped_and_counted(tmp_path: Path) -> None:
     source = ParquetFiles(f"{tmp_path}/a.parquet", "skip", block_bytes=BLOCK)
     assert sorted(read(source, 3)) == sorted(TEXTS)
     assert broken(source, 3) == 2
-    assert "a.parquet, row 100: " in source.count_broken(0, 1)[1]
+    assert "a.parquet, row 100: " in source.count_broken(0, 1).first
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -283,8 +316,8 @@ def test_broken_parquet_files_are_named_or_skipped_and_counted(tmp_path: Path, s
     found = read(source, shards)
     assert set(found) == set(TEXTS)
     assert 240 + 240 - 77 <= len(found) < 480
-    assert broken(source, shards) == 2
-    assert "b.parquet: " in source.count_broken(0, shards)[1]
+    assert broken(source, shards) == files_damaged(source, shards) == 2
+    assert "b.parquet: " in source.count_broken(0, shards).first
 
 
 # --- Commands ---------------------------------------------------------------------------------
@@ -360,4 +393,5 @@ def test_what_is_skipped_is_printed_and_in_the_index(
     )
     records, builtin = token_shards.read_index(tmp_path / "rows").sources
     assert (records.broken, builtin.broken) == (2, 0)
+    assert (records.damaged, records.passes, builtin.passes) == (0, 2, 1)
     assert records.documents == 2 * sum(not is_held_out(text) for text in TEXTS)

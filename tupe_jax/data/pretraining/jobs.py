@@ -18,6 +18,7 @@ from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids
 from tupe_jax.data.pretraining.sentence_pairs import join_documents, split_documents
 from tupe_jax.data.pretraining.seqio_tasks import make_task
 from tupe_jax.data.pretraining.sources import TRAIN, VALIDATION, DocumentSource, parse_source
+from tupe_jax.data.pretraining.sources.base import Broken
 from tupe_jax.data.pretraining.token_shards import (
     TOKENS,
     examples_of,
@@ -117,7 +118,7 @@ def make_shard(
     preparation.check()
     write_held_out(folder, job.number, held_out)
     counts_broken = config.on_error == "skip" and job.pass_number == 0
-    broken, first = source.count_broken(job.index, job.count) if counts_broken else (0, "")
+    broken = source.count_broken(job.index, job.count) if counts_broken else Broken()
     finished = ShardRecord(
         rows=shard.rows,
         bytes=shard.bytes,
@@ -125,8 +126,9 @@ def make_shard(
         documents=documents,
         validation_documents=validation_documents,
         core_seconds=time.process_time() - start,
-        broken=broken,
-        first_broken=first,
+        broken=broken.count,
+        damaged=broken.damaged,
+        first_broken=broken.first,
         compared=compared,
         copies=dropped,
         alone=alone,

@@ -16,6 +16,7 @@ other. So they run in worker processes, on Apache Beam, or in several calls on s
 Sequences are not shuffled here. The reader shuffles them in every epoch.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -369,8 +370,10 @@ def _counts_by_source(
     jobs: Sequence[ShardJob], records: Sequence[ShardRecord]
 ) -> tuple[SourceCounts, ...]:
     by_source: dict[str, list[ShardRecord]] = {}
+    passes: dict[str, float] = defaultdict(float)
     for job, record in zip(jobs, records, strict=True):
         by_source.setdefault(job.source, []).append(record)
+        passes[job.source] += job.share if job.index == 0 else 0
     return tuple(
         SourceCounts(
             source=source,
@@ -382,6 +385,8 @@ def _counts_by_source(
             first_broken=next((each.first_broken for each in some if each.broken), ""),
             compared=sum(record.compared for record in some),
             copies=sum(record.copies for record in some),
+            damaged=sum(record.damaged for record in some),
+            passes=passes[source],
             alone=sum(record.alone for record in some),
         )
         for source, some in by_source.items()

@@ -38,6 +38,7 @@ class ShardRecord:
     validation_documents: int
     core_seconds: float
     broken: int = 0
+    damaged: int = 0
     first_broken: str = ""
     compared: int = 0
     copies: int = 0

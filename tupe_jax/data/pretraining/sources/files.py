@@ -4,14 +4,14 @@ import abc
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tupe_jax.config.schema import OnError
-from tupe_jax.data.pretraining.sources.base import DocumentSource
+from tupe_jax.data.pretraining.sources.base import Broken, DocumentSource
 from tupe_jax.data.tf_utils import call, strings, tf
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.object_storage import check_reachable, filesystem
@@ -29,6 +29,8 @@ class Flaw:
     """The offset of its line, or the number of its row; None: the whole file."""
     problem: str
     advice: str
+    is_damage: bool = False
+    """Whether the rest of the file or row group is lost, too."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +128,18 @@ class FileSource(DocumentSource):
                     break
                 yield block
 
-    def count_broken(self, index: int, count: int) -> tuple[int, str]:
-        """Return the number of flaws in a shard, and a line about the first."""
-        flaws, first = 0, ""
-        for block in self.blocks(index, count):
-            if block.flaws and not flaws:
-                first = f"{self.where(block.flaws[0])}: {block.flaws[0].problem}"
-            flaws += len(block.flaws)
-        return flaws, first
+    def count_broken(self, index: int, count: int) -> Broken:
+        return self.broken(flaw for block in self.blocks(index, count) for flaw in block.flaws)
+
+    def broken(self, flaws: Iterable[Flaw]) -> Broken:
+        """Count flaws, and describe the first."""
+        number = damaged = 0
+        first = ""
+        for flaw in flaws:
+            first = first or f"{self.where(flaw)}: {flaw.problem}"
+            number += 1
+            damaged += flaw.is_damage
+        return Broken(number, damaged, first)
 
     def stop_at(self, flaws: Sequence[Flaw]) -> None:
         """Raise for the first flaw, unless flaws are skipped."""

@@ -128,7 +128,11 @@ class Lines:
         except CorruptFileError as error:
             kind = "gzip" if self.file.endswith(".gz") else "Zstandard"
             self.damage = Flaw(
-                self.file, begin, f"corrupt {kind} file from here on ({error})", "copy it again"
+                self.file,
+                begin,
+                f"corrupt {kind} file from here on ({error})",
+                "copy it again",
+                is_damage=True,
             )
             self.offset = begin
             return None

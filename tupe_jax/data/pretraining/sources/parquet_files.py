@@ -5,14 +5,14 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tupe_jax.config.schema import OnError
-from tupe_jax.data.pretraining.sources.base import lines_of_record
+from tupe_jax.data.pretraining.sources.base import Broken, lines_of_record
 from tupe_jax.data.pretraining.sources.files import (
     Block,
     BlockRange,
@@ -105,16 +105,14 @@ class ParquetFiles(FileSource):
                     f"corrupt from here to the end of row group {group.number + 1} "
                     f"({damage.problem})",
                     "copy it again",
+                    is_damage=True,
                 )
             )
         return Block(documents, flaws)
 
-    def count_broken(self, index: int, count: int) -> tuple[int, str]:
-        flaws, first = super().count_broken(index, count)
-        broken_files = self._broken_files if index == 0 else []
-        if broken_files:
-            first = f"{broken_files[0].file}: {broken_files[0].problem}"
-        return flaws + len(broken_files), first
+    def count_broken(self, index: int, count: int) -> Broken:
+        of_blocks = (flaw for block in self.blocks(index, count) for flaw in block.flaws)
+        return self.broken(chain(self._broken_files if index == 0 else [], of_blocks))
 
     def where(self, flaw: Flaw) -> str:
         return flaw.file if flaw.record is None else f"{flaw.file}, row {flaw.record + 1}"
@@ -177,18 +175,20 @@ def _layout(file: FileVersion, column: str, block_bytes: int) -> _Layout | Flaw:
     except (pa.ArrowException, OSError) as error:
         if _is_of_system(error):
             raise
-        return Flaw(file.name, None, f"not a Parquet file, or truncated ({error})", "copy it again")
+        problem = f"not a Parquet file, or truncated ({error})"
+        return Flaw(file.name, None, problem, "copy it again", is_damage=True)
     if (found := schema.names.count(column)) != 1:
         advice = "name the column of the text, as in parquet:GLOB#COLUMN"
         columns = ", ".join(map(repr, schema.names))
         problem = f"{found or 'no'} columns {column!r}; its columns are {columns}"
-        return Flaw(file.name, None, problem, advice)
+        return Flaw(file.name, None, problem, advice, is_damage=True)
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not any(is_text(kind) for is_text in _TEXT_TYPES):
         advice = "name a column of strings, as in parquet:GLOB#COLUMN"
-        return Flaw(file.name, None, f"column {column!r} is {kind}, not text", advice)
+        problem = f"column {column!r} is {kind}, not text"
+        return Flaw(file.name, None, problem, advice, is_damage=True)
     (number,) = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == column]
     groups: list[_Group] = []
     text_bytes = row = block = 0
