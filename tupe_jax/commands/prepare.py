@@ -203,7 +203,8 @@ class _Progress:
                 initial=done, total=total, unit=self._unit, mininterval=seconds, miniters=0
             )
         self._bar.total = total
-        self._bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
+        if tokens:  # a runner of Beam does not know them
+            self._bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

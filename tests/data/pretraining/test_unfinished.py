@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.data.small_corpus import documents
 from tupe_jax.data.pretraining.division import PrepareConfig
 from tupe_jax.data.pretraining.prepare import prepare, prepare_part
+from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, read_index
 from tupe_jax.data.pretraining.unfinished import UNFINISHED, begin
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -85,11 +87,67 @@ def test_a_job_that_runs_while_its_folder_is_begun_again_writes_nothing(
     assert contents(folder) == before[-1]
 
 
+def test_a_command_that_was_killed_while_it_deleted_is_completed_by_the_same_command(
+    settings: PrepareConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    obstacle = folder / UNFINISHED / "00000"
+
+    def hinder_deletion(jobs_done: int, jobs: int, tokens: int) -> None:
+        obstacle.mkdir(exist_ok=True)
+        (folder / f"{INDEX_FILE}.12ab34cd.tmp").touch()  # of an earlier command
+
+    with pytest.raises(OSError, match="00000"):
+        prepare(settings, folder, show=hinder_deletion)
+    assert (folder / UNFINISHED / "settings.json").exists()
+    index = read_index(folder)
+    obstacle.rmdir()
+    with pytest.raises(UserError, match="already finished"):
+        prepare_part(settings, folder, WorkShard(0, 2))
+    with pytest.raises(UserError, match="length 32"):
+        prepare(replace(settings, length=16), folder)
+    outcome = prepare(settings, folder)
+    assert (outcome.index, outcome.work.tokens) == (index, 0)
+    assert not (folder / UNFINISHED).exists()
+    (folder / UNFINISHED).mkdir()  # killed at the very end
+    with pytest.raises(UserError, match="already finished"):
+        prepare(settings, folder)
+    assert {path.name for path in folder.iterdir()} == {
+        INDEX_FILE,
+        TOKENIZER_FILE,
+        *(shard.file for split in index.splits.values() for shard in split.shards),
+    }
+
+
+def test_the_progress_of_a_runner_is_the_number_of_files(
+    settings: PrepareConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tupe_jax.data.pretraining.prepare.REFRESH_SECONDS", 0.01)
+    shown: list[tuple[int, int]] = []
+
+    def run(function: Any, jobs: Sequence[Any], show: Any) -> None:
+        for number, job in enumerate(jobs):
+            end = time.monotonic() + 10
+            while shown[-1:] != [(number, 2)] and time.monotonic() < end:
+                time.sleep(0.01)
+            seen.append(shown[-1])
+            function(job, lambda amount: None)
+
+    seen: list[tuple[int, int]] = []
+    prepare(
+        settings,
+        tmp_path / "rows",
+        show=lambda jobs_done, jobs, tokens: shown.append((jobs_done, jobs)),
+        runner=run,
+    )
+    assert seen == [(0, 2), (1, 2)]
+
+
 def test_of_parts_that_begin_at_once_with_other_settings_one_passes(tmp_path: Path) -> None:
-    for time in range(40):  # each time it is another race
-        passed, refused = begin_at_once(tmp_path / str(time))
+    for attempt in range(40):  # each time it is another race
+        passed, refused = begin_at_once(tmp_path / str(attempt))
         assert (len(passed), len(refused)) == (1, 3)
-        (file,) = (tmp_path / str(time) / UNFINISHED).iterdir()
+        (file,) = (tmp_path / str(attempt) / UNFINISHED).iterdir()
         assert f'"seed": {passed[0]}' in file.read_text()
 
 

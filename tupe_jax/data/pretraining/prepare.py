@@ -16,9 +16,10 @@ other. So they run in worker processes, on Apache Beam, or in several calls on s
 Sequences are not shuffled here. The reader shuffles them in every epoch.
 """
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,6 +40,7 @@ from tupe_jax.data.pretraining.token_shards import (
     SourceCounts,
     Split,
     examples_of,
+    read_index,
     record_type,
     shard_file_name,
     write_index,
@@ -50,7 +52,9 @@ from tupe_jax.data.pretraining.unfinished import (
     ShardRecord,
     begin,
     copies_path,
+    delete_unfinished,
     hashes_path,
+    is_begun,
     read_held_out,
     read_record,
     record_path,
@@ -74,6 +78,7 @@ HASHES, RANGES, SHARDS = "hashes of shards", "ranges of hashes", "shards"
 """The stages, by what their jobs make."""
 
 _SHARDS_AT_ONCE = 16
+REFRESH_SECONDS = 5.0
 
 # Called with the number of finished jobs, the number of jobs known so far, and the tokens packed.
 Show = Callable[[int, int, int], None]
@@ -142,9 +147,17 @@ def prepare(
     given = SentencePieceTokenizer.load(config.tokenizer)
     jobs, identity = divide(config)
     with _locked(folder, exclusive_lock):
+        is_finished = (folder / INDEX_FILE).exists()
+        if is_finished and not is_begun(folder):
+            delete_unfinished(folder)
+            raise _already_finished(folder)
         config, preparation = _begin(folder, config, given, jobs, identity)
-        runner = runner or partial(workers.run, worker_count)
-        stage, missing, work = _run_stages(config, preparation, jobs, ALL_WORK, runner, show)
+        if is_finished:  # by this command, which was killed in its last step
+            index = read_index(folder)
+            delete_unfinished(folder)
+            return PrepareResult(index, Work(0, 0.0))
+        run = partial(_run_elsewhere, runner) if runner else partial(_run_here, worker_count)
+        stage, missing, work = _run_stages(config, preparation, jobs, ALL_WORK, run, show)
         if missing:
             raise UserError(
                 f"{folder}: {missing} of {len(stage.jobs)} {stage.name} are missing, although all "
@@ -167,9 +180,11 @@ def prepare_part(
     given = SentencePieceTokenizer.load(config.tokenizer)
     jobs, identity = divide(config)
     with _locked(folder, shared_lock):
+        if (folder / INDEX_FILE).exists():
+            raise _already_finished(folder)
         config, preparation = _begin(folder, config, given, jobs, identity)
-        runner = partial(workers.run, worker_count)
-        stage, missing, work = _run_stages(config, preparation, jobs, part, runner, show)
+        run = partial(_run_here, worker_count)
+        stage, missing, work = _run_stages(config, preparation, jobs, part, run, show)
         return PartResult(stage.name, len(stage.jobs), missing, work)
 
 
@@ -198,7 +213,7 @@ def _run_stages(
     preparation: Preparation,
     jobs: Sequence[ShardJob],
     part: WorkShard,
-    runner: Runner,
+    run: Callable[[Stage, Path, Sequence[int], workers.Show], None],
     show: Show,
 ) -> tuple[Stage, int, Work]:
     """Do a part of all stages, up to one that other parts have not done.
@@ -216,7 +231,7 @@ def _run_stages(
         total += len(range(part.index, len(stage.jobs), part.count))
         done = total - len(numbers)
         show(done, total, 0)
-        runner(stage.function, [stage.jobs[number] for number in numbers], show_done)
+        run(stage, folder, numbers, show_done)
         missing = len(stage.undone(folder))
         if missing:
             break
@@ -227,6 +242,32 @@ def _run_stages(
         missing,
         Work(sum(each.tokens for each in made), sum(each.core_seconds for each in made)),
     )
+
+
+def _run_here(
+    worker_count: int, stage: Stage, folder: Path, numbers: Sequence[int], show: workers.Show
+) -> None:
+    workers.run(worker_count, stage.function, [stage.jobs[number] for number in numbers], show)
+
+
+def _run_elsewhere(
+    runner: Runner, stage: Stage, folder: Path, numbers: Sequence[int], show: workers.Show
+) -> None:
+    """Run jobs on other machines. Their progress is the number of files that they have written."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(REFRESH_SECONDS):
+            with suppress(Exception):  # only the display depends on it
+                show(len(numbers) - len(set(stage.undone(folder)) & set(numbers)), 0)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        runner(stage.function, [stage.jobs[number] for number in numbers], show)
+    finally:
+        ended.set()
+        watcher.join()
 
 
 @contextmanager
@@ -247,6 +288,10 @@ def _locked(
         yield
 
 
+def _already_finished(folder: Path) -> UserError:
+    return UserError(f"{folder}: already finished; give another folder, or delete this one")
+
+
 def _begin(
     folder: Path,
     config: PrepareConfig,
@@ -258,8 +303,6 @@ def _begin(
 
     Return the settings with the copy. Several parts may begin at the same time.
     """
-    if (folder / INDEX_FILE).exists():
-        raise UserError(f"{folder}: already finished; give another folder, or delete this one")
     settings = {
         "task": config.description,
         "vocabulary_sha256": given.sha256,
@@ -337,7 +380,7 @@ def _finish(folder: Path, config: PrepareConfig, jobs: Sequence[ShardJob]) -> Pr
     )
     _delete_unlisted_files(folder, index)
     write_index(folder, index)
-    Path(folder / UNFINISHED).rmtree()
+    delete_unfinished(folder)
     return index
 
 
@@ -396,6 +439,7 @@ def _counts_by_source(
 def _delete_unlisted_files(folder: Path, index: PreparedIndex) -> None:
     """Delete empty shards and the leftovers of killed processes."""
     listed = {shard.file for split in index.splits.values() for shard in split.shards}
-    for path in (*glob_in(folder, "*.array_record*"), *glob_in(folder, f"{TOKENIZER_FILE}.*.tmp")):
-        if path.name not in listed:
-            path.unlink()
+    for pattern in ("*.array_record*", f"{TOKENIZER_FILE}.*.tmp", f"{INDEX_FILE}.*.tmp"):
+        for path in glob_in(folder, pattern):
+            if path.name not in listed:
+                path.unlink()

@@ -21,7 +21,7 @@ import numpy as np
 
 from tupe_jax.data.pretraining.packing import Ids
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import atomic_file, create_file
+from tupe_jax.utils.files import atomic_file, create_file, file_names, in_threads
 from tupe_jax.utils.paths import Path
 
 UNFINISHED = "unfinished"
@@ -91,6 +91,20 @@ def begin(folder: Path, settings: dict[str, Any]) -> Preparation:
                 "the same command on the same corpus to resume, or delete the folder"
             )
     return Preparation(folder, hashlib.sha256(content).hexdigest())
+
+
+def is_begun(folder: Path) -> bool:
+    return _settings_path(folder).exists()
+
+
+def delete_unfinished(folder: Path) -> None:
+    """Delete all of it, the settings last: a command that is killed meanwhile is known by them."""
+    if not (folder / UNFINISHED).exists():
+        return
+    settings = _settings_path(folder)
+    others = [name for name in file_names(folder / UNFINISHED) if name != settings.name]
+    in_threads(lambda name: (folder / UNFINISHED / name).unlink(), others)
+    Path(folder / UNFINISHED).rmtree()
 
 
 def hashes_path(folder: Path, number: int) -> Path:
