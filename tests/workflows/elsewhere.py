@@ -24,7 +24,7 @@ RUN_BY = {
         "tupe prepare --task=c4/en --vocabulary=/shared/c4.model --out=/shared/rows "
         "--runner=DaskRunner --dask_client_address=tcp://host0:8786",
     ],
-    "tests/data/pretraining/test_beam.py::test_parts_in_any_order": [
+    "tests/launch/test_real_slurm.py::test_an_array_of_jobs_prepares_data": [
         "sbatch --wait --array=0-31 --cpus-per-task=8 --wrap='tupe prepare --task=c4/en "
         "--vocabulary=/shared/c4.model --out=/shared/rows --workers=8 "
         "--part=$SLURM_ARRAY_TASK_ID/32'",
