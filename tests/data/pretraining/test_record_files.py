@@ -221,12 +221,13 @@ def test_a_corpus_of_broken_records_is_an_error_that_names_the_first(
 ) -> None:
     """As with the name of another field."""
     (tmp_path / "a.jsonl").write_bytes(json_lines(TEXTS))
-    words = [f"--task=jsonl:{tmp_path}/a.jsonl#body", f"--vocabulary={tokenizer.path}"]
-    words += ["--workers=1", "--on-error=skip", f"--out={tmp_path}/rows"]
-    assert main(["prepare", *words]) == 2
-    error = capsys.readouterr().err
-    assert f"all {len(TEXTS)} records" in error
-    assert f"{tmp_path}/a.jsonl, line 1: no field 'body'" in error
+    words = [f"--task=jsonl:{tmp_path}/a.jsonl#body", "--on-error=skip", f"--out={tmp_path}/new"]
+    prepare = ["prepare", *words, f"--vocabulary={tokenizer.path}", "--workers=1"]
+    for command in (["vocab", *words], prepare):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"{len(TEXTS)} " in error
+        assert f"{tmp_path}/a.jsonl, line 1: no field 'body'" in error
 
 
 @pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
