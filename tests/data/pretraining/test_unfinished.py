@@ -14,7 +14,12 @@ from tests.data.small_corpus import documents
 from tupe_jax.data.pretraining.division import PrepareConfig
 from tupe_jax.data.pretraining.prepare import prepare, prepare_part
 from tupe_jax.data.pretraining.token_shards import INDEX_FILE, TOKENIZER_FILE, read_index
-from tupe_jax.data.pretraining.unfinished import UNFINISHED, begin
+from tupe_jax.data.pretraining.unfinished import (
+    UNFINISHED,
+    begin,
+    delete_unfinished,
+    is_begun,
+)
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -155,6 +160,18 @@ def test_on_object_storage_too(gs_folder: Any) -> None:
     passed, refused = begin_at_once(gs_folder)
     assert (len(passed), len(refused)) == (1, 3)
     assert f'"seed": {passed[0]}' in (gs_folder / UNFINISHED / "settings.json").read_text()
+
+
+def test_the_leftovers_of_a_deletion_are_deleted_on_object_storage_too(gs_folder: Any) -> None:
+    """There is no folder, and the settings may be gone already."""
+    for settings in ({"seed": 0}, None):
+        if settings:
+            begin(gs_folder, settings)
+        (gs_folder / UNFINISHED / "00000.json").write_text("{}")
+        assert is_begun(gs_folder) == (settings is not None)
+        delete_unfinished(gs_folder)
+        assert not (gs_folder / UNFINISHED).exists()
+        assert not is_begun(gs_folder)
 
 
 def begin_at_once(folder: Any) -> tuple[list[int], list[int]]:

@@ -22,7 +22,7 @@ import numpy as np
 from tupe_jax.data.pretraining.packing import Ids
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file, create_file, file_names, in_threads
-from tupe_jax.utils.paths import Path
+from tupe_jax.utils.paths import Path, is_object
 
 UNFINISHED = "unfinished"
 
@@ -102,9 +102,13 @@ def delete_unfinished(folder: Path) -> None:
     if not (folder / UNFINISHED).exists():
         return
     settings = _settings_path(folder)
-    others = [name for name in file_names(folder / UNFINISHED) if name != settings.name]
+    names = file_names(folder / UNFINISHED)
+    others = [name for name in names if name != settings.name]
     in_threads(lambda name: (folder / UNFINISHED / name).unlink(), others)
-    Path(folder / UNFINISHED).rmtree()
+    if settings.name in names:
+        settings.unlink()
+    if not is_object(folder):
+        (folder / UNFINISHED).rmdir()
 
 
 def hashes_path(folder: Path, number: int) -> Path:
