@@ -128,10 +128,12 @@ Launch scripts run with scripts in place of `gcloud` and `kubectl`, or as dry ru
 """
 
 NOT_RUN = {
-    "measures memory with a file of 0.5 GB; tests/data/pretraining/test_record_files.py prepares "
-    "the same format": [
-        "tupe prepare --task=parquet:half.parquet --vocabulary=tiny.model --cleaning=none "
-        "--shards=1 --workers=1 --out=half",
+    "measure minutes of work; tests/data/pretraining/test_prepare.py and test_record_files.py "
+    "prepare the same formats": [
+        "tupe prepare --task='text:docs/*.txt' --vocabulary=docs.model --length=512 --shards=16 "
+        "--out=docs_rows",
+        "tupe prepare --task=parquet:two.parquet --vocabulary=docs.model --length=512 "
+        "--cleaning=none --shards=1 --workers=1 --out=two",
     ],
     "takes hours; tests/test_faults.py runs a sample of the campaign": [
         "python -m tests.faults --faults=200 --folder=faults",
