@@ -199,8 +199,9 @@ NOT_RUN = {
         "tupe ablate --config=ablations/paper_table",
         "tupe ablate --config=ablations/paper_table:real_text",
     ],
-    "is a study of hours; tests/config/test_configs.py builds it": [
+    "is a study of up to hours; tests/config/test_configs.py builds it": [
         "tupe ablate --config=ablations/attenuated_grid",
+        "tupe ablate --config=ablations/objectives:tiny --workdir=runs/objectives",
     ],
 }
 """Lines by the reason why no test runs them."""
