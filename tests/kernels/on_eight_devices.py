@@ -32,8 +32,11 @@ def main():
     settings = {"scale": d**-0.5, "rate": 0.2}
     kernels = {
         "fused": (partial(single_block_attention, **settings), numbers((H, S, S), 9)),
-        "gpu": (partial(gpu_attention, **settings), numbers((H, S, S), 9)),
-        "long": (partial(multi_block_attention, block=128, **settings), bias_of("tupe_r", S, H, d)),
+        "gpu": (partial(gpu_attention, window=10, **settings), numbers((H, S, S), 9)),
+        "long": (
+            partial(multi_block_attention, block=128, window=10, **settings),
+            bias_of("tupe_r", S, H, d),
+        ),
     }
     seen = {}
     for kernel, (attend, bias) in kernels.items():

@@ -56,10 +56,15 @@ def assert_same(model, tokens):
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_kernel_and_xla_agree_with_dropout_and_padding(platform, monkeypatch):
-    """For an encoding that changes queries and keys, and one that gives each layer a bias."""
+    """For an encoding that changes queries and keys, and one that gives each layer a bias.
+
+    In a global and a local layer.
+    """
     if platform == "gpu":
         as_on_gpus(monkeypatch)
-    both = with_position(small_config("attenuated_layer", **SETTINGS), absolute="mixed")
+    windows = {"num_layers": 2, "attention_window": 4, "attention_global_every": 2}
+    config = small_config("attenuated_layer", **{**SETTINGS, **windows})
+    both = with_position(config, absolute="mixed")
     assert_same(spread_model(both), random_tokens())
 
 

@@ -2,6 +2,7 @@
 
 reference.py           the definition, in plain jnp
 dropout.py             which weights are dropped: a function of (seed, sequence, head, i, j)
+window.py              which blocks of scores an attention window touches
 block_sizes.py         for TPUs: how a batch is split into tiles that fit a TPU core's memory
 common.py              what the Pallas kernels share
 single_block.py        the scores of a sequence in one block: forward and backward kernel

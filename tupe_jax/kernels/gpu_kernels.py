@@ -14,8 +14,10 @@ The forward kernel stores each query's largest logit and the reciprocal of the s
 exponentials as two numbers. Their combination, the logarithm of the sum, would lose the sum for a
 sequence of padding, whose logits are all -1e30.
 
-`gpu.py` selects the blocks that a program sees. To support attention windows, shorten the loops
-over keys and queries; nothing else depends on their bounds.
+With an attention window the loops over keys and queries pass over the blocks that the window
+touches, and the programs of dbias outside the window write zeros.
+
+`gpu.py` selects the blocks that a program sees.
 """
 
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ from jax.experimental import pallas as pl
 
 from tupe_jax.kernels.common import DropoutOrigin, dot, logits_of
 from tupe_jax.kernels.dropout import is_kept
+from tupe_jax.kernels.reference import masked_outside
+from tupe_jax.kernels.window import blocks_in_window
 
 ENOUGH_PROGRAMS = 512
 """Several per processor of a GPU; if there are fewer, programs share the sequences."""
@@ -48,6 +52,12 @@ class GpuSettings:
     scale: float
     rate: float
     """The dropout rate; 0: no dropout."""
+    window: int
+    """Query i attends to key j if |j - i| <= window / 2; 0: to all."""
+
+    def blocks_in_window(self, n: Any, block: int) -> tuple[Any, Any]:
+        """The bounds of a loop over the blocks that block n has in its window."""
+        return blocks_in_window(n, self.length, block, self.window)
 
     @property
     def bias_gradient_parts(self) -> int:
@@ -77,12 +87,14 @@ def gpu_attention_forward(
         keys = pl.ds(n * size, size)
         bias = biases[0][:, keys] if biases else None
         logits = logits_of(settings.scale, q, k_ref[keys], bias, mask_ref[keys][None])
+        i, j = _positions(size, first_query, n * size)
+        logits = masked_outside(logits, i, j, settings.window)
         new_largest = jnp.maximum(largest, logits.max(1))
         weights = jnp.exp(logits - new_largest[:, None])
         correction = jnp.exp(largest - new_largest)
         total = total * correction + weights.sum(1)
         if settings.rate:
-            weights = jnp.where(_kept(settings, origin, first_query, n * size, size), weights, 0.0)
+            weights = jnp.where(_kept(settings, origin, i, j), weights, 0.0)
         v = v_ref[keys]
         out = out * correction[:, None] + dot(weights.astype(v.dtype), v)
         return new_largest, total, out
@@ -92,7 +104,8 @@ def gpu_attention_forward(
         jnp.zeros((size,), jnp.float32),
         jnp.zeros((size, settings.head_size), jnp.float32),
     )
-    largest, total, out = jax.lax.fori_loop(0, settings.length // size, add_keys, sums)
+    bounds = settings.blocks_in_window(pl.program_id(0), size)
+    largest, total, out = jax.lax.fori_loop(*bounds, add_keys, sums)
     inverse_total = 1 / total
     out_ref[...] = (out * (inverse_total / (1 - settings.rate))[:, None]).astype(out_ref.dtype)
     largest_ref[...] = largest
@@ -113,7 +126,7 @@ def gpu_attention_dq(settings: GpuSettings, origin_ref: Any, *refs: Any) -> None
         return dq + dot(dlogits.astype(keys.k.dtype), keys.k)
 
     zeros = jnp.zeros((size, settings.head_size), jnp.float32)
-    dq = jax.lax.fori_loop(0, settings.length // size, add_keys, zeros)
+    dq = jax.lax.fori_loop(*settings.blocks_in_window(pl.program_id(0), size), add_keys, zeros)
     dq_ref[...] = (dq * settings.scale).astype(dq_ref.dtype)
 
 
@@ -133,7 +146,8 @@ def gpu_attention_dkv(settings: GpuSettings, origin_ref: Any, *refs: Any) -> Non
         return dk + dot(dlogits.astype(queries.q.dtype).T, queries.q), dv
 
     zeros = jnp.zeros((size, settings.head_size), jnp.float32)
-    dk, dv = jax.lax.fori_loop(0, settings.length // size, add_queries, (zeros, zeros))
+    bounds = settings.blocks_in_window(pl.program_id(0), size)
+    dk, dv = jax.lax.fori_loop(*bounds, add_queries, (zeros, zeros))
     dk_ref[...] = (dk * settings.scale).astype(dk_ref.dtype)
     dv_ref[...] = dv.astype(dv_ref.dtype)
 
@@ -153,7 +167,12 @@ def gpu_attention_dbias(settings: GpuSettings, origin_ref: Any, *refs: Any) -> N
         return dbias + _of_tile(settings, here, queries, keys, bias, first_query, first_key)[1]
 
     zeros = jnp.zeros((size, size), jnp.float32)
-    dbias_ref[...] = jax.lax.fori_loop(0, sequences, add_sequence, zeros)
+    count: Any = sequences
+    if settings.window:
+        first, end = settings.blocks_in_window(pl.program_id(1), size)
+        is_in_window = (first <= pl.program_id(0)) & (pl.program_id(0) < end)
+        count = jnp.where(is_in_window, sequences, 0)
+    dbias_ref[...] = jax.lax.fori_loop(0, count, add_sequence, zeros)
 
 
 class Queries(NamedTuple):
@@ -211,10 +230,12 @@ def _of_tile(
 ) -> tuple[jax.Array, jax.Array]:
     """Weights after dropout and gradients of the logits, for a block of queries and one of keys."""
     logits = logits_of(settings.scale, queries.q, keys.k, bias, keys.mask[None])
+    i, j = _positions(logits.shape[0], first_query, first_key)
+    logits = masked_outside(logits, i, j, settings.window)
     weights = jnp.exp(logits - queries.largest[:, None]) * queries.inverse_total[:, None]
     used, dweights = weights, dot(queries.g, keys.v, contract=(1, 1))
     if settings.rate:
-        kept = _kept(settings, origin, first_query, first_key, logits.shape[0])
+        kept = _kept(settings, origin, i, j)
         factor = 1 / (1 - settings.rate)
         used = jnp.where(kept, weights * factor, 0.0)
         dweights = jnp.where(kept, dweights * factor, 0.0)
@@ -226,9 +247,11 @@ def _origin(origin_ref: Any, sequence: Any, head: Any) -> DropoutOrigin:
     return DropoutOrigin(origin_ref[0], origin_ref[1] + sequence, origin_ref[2] + head)
 
 
-def _kept(
-    settings: GpuSettings, origin: DropoutOrigin, first_query: Any, first_key: Any, size: int
-) -> jax.Array:
+def _positions(size: int, first_query: Any, first_key: Any) -> tuple[jax.Array, jax.Array]:
+    """The positions of the queries and keys of a tile, [size, 1] and [1, size]."""
+    return first_query + jnp.arange(size)[:, None], first_key + jnp.arange(size)[None]
+
+
+def _kept(settings: GpuSettings, origin: DropoutOrigin, i: jax.Array, j: jax.Array) -> jax.Array:
     """Which weights of a tile dropout keeps."""
-    i, j = first_query + jnp.arange(size)[:, None], first_key + jnp.arange(size)[None]
     return is_kept(origin.seed, origin.sequence, origin.head, i, j, rate=settings.rate)

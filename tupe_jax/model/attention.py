@@ -16,7 +16,7 @@ from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
 from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
-from tupe_jax.kernels.reference import MASKED, drop
+from tupe_jax.kernels.reference import MASKED, drop, masked_outside
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
 from tupe_jax.model.attention_backend import PallasKernel, attention_choice, platform_here
@@ -78,7 +78,7 @@ class SelfAttention(nnx.Module):
         length = x_BxSxD.shape[1]
         choice = attention_choice(self.config, platform_here(), length, shared.window)
         if choice.kernel is not None:
-            attend = partial(_KERNELS[choice.kernel], scale=scale, rate=rate)
+            attend = partial(_KERNELS[choice.kernel], scale=scale, rate=rate, window=shared.window)
             out_BxSxHxd = self._fused(attend, x_BxSxD, shared, seed)
         elif choice.implementation == "cudnn" and seed is None:
             out_BxSxHxd = self._fused(partial(cudnn_attention, scale=scale), x_BxSxD, shared, seed)
@@ -151,9 +151,8 @@ class SelfAttention(nnx.Module):
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])
         logits = scores * logit_scale(self.config) + with_padding(shared.is_token_BxS, bias)
-        if shared.window:
-            logits = jnp.where(in_window_SxS(x_BxSxD.shape[1], shared.window), logits, MASKED)
-        return jax.nn.softmax(logits), v
+        i_S = jnp.arange(x_BxSxD.shape[1])
+        return jax.nn.softmax(masked_outside(logits, i_S[:, None], i_S, shared.window)), v
 
     def _more_scores(self, shared: AttentionInputs, q: jax.Array, k: jax.Array) -> jax.Array | None:
         """Terms of positions and segments that need the tokens, before the scale."""
@@ -162,11 +161,6 @@ class SelfAttention(nnx.Module):
             return scores
         of_segments = self.segments.scores_BxHxSxS(shared.segment_BxS, q)
         return of_segments if scores is None else scores + of_segments
-
-
-def in_window_SxS(length: int, window: int) -> jax.Array:
-    """Whether token i attends to token j: |j - i| <= window / 2."""
-    return abs(jnp.arange(length)[:, None] - jnp.arange(length)) <= window // 2
 
 
 def with_padding(is_token_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:

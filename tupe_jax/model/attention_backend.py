@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.kernels.block_sizes import fits_one_tile
-from tupe_jax.model.positions import encodings
+from tupe_jax.kernels.block_sizes import fits_one_tile, long_block
+from tupe_jax.kernels.window import skips_half
+from tupe_jax.model.positions import Encoding, encodings
 from tupe_jax.utils.errors import UserError
 
 Implementation = Literal["xla", "pallas", "cudnn"]
@@ -45,7 +46,7 @@ class Choice:
     implementation: Implementation
     reason: str
     kernel: PallasKernel | None = None
-    """The TPU kernel that `pallas` chooses."""
+    """The kernel that `pallas` chooses."""
 
     @property
     def takes_factors(self) -> bool:
@@ -54,6 +55,14 @@ class Choice:
 
     def __str__(self) -> str:
         return f"attention: {self.implementation} ({self.reason})"
+
+
+def attention_choices(config: ModelConfig, platform: str, length: int) -> dict[int, Choice]:
+    """The choice for each window in use. Kernels may differ, the implementation does not."""
+    return {
+        window: attention_choice(config, platform, length, window)
+        for window in dict.fromkeys(config.windows)
+    }
 
 
 def attention_choice(config: ModelConfig, platform: str, length: int, window: int = 0) -> Choice:
@@ -78,32 +87,45 @@ def attention_choice(config: ModelConfig, platform: str, length: int, window: in
         return Choice("xla", f"not {wanted}: {obstacle}")
     reason = "requested" if requested != "auto" else f"the fused kernel for {platform}"
     if wanted == "pallas":
-        if platform == "gpu":
-            return Choice("pallas", reason, "gpu")
-        if _fits_one_block(config, length):
-            return Choice("pallas", f"{reason}; one block of keys", "single_block")
-        return Choice("pallas", f"{reason}; many blocks of keys", "multi_block")
+        kernel = _kernel(config, platform, length, window)
+        return Choice("pallas", f"{reason}{_scores_computed(kernel, window)}", kernel)
     if config.attention_dropout:
         reason += f"; xla in training, for model.attention_dropout={config.attention_dropout}"
     return Choice("cudnn", reason)
+
+
+def _kernel(config: ModelConfig, platform: str, length: int, window: int) -> PallasKernel:
+    if platform == "gpu":
+        return "gpu"
+    if not _fits_one_block(config, length):
+        return "multi_block"
+    if window and not _dense_biases(config) and skips_half(length, long_block(window), window):
+        return "multi_block"
+    return "single_block"
+
+
+def _scores_computed(kernel: PallasKernel, window: int) -> str:
+    """For the log: which scores a kernel computes."""
+    if kernel == "single_block":
+        return "; one block of keys" + (f", masked outside a window of {window}" if window else "")
+    if window:
+        return f"; blocks of keys in a window of {window}"
+    return "; many blocks of keys" if kernel == "multi_block" else ""
 
 
 def _obstacle(
     config: ModelConfig, wanted: Implementation, platform: str, length: int, window: int
 ) -> str | None:
     """Why a fused kernel cannot run, or should not; None if it can."""
-    chosen = {
-        f"position.{part}={getattr(config.position, part)!r}": encoding
-        for part, encoding in encodings(config).items()
-    }
+    chosen = _encodings_by_setting(config)
     need_tokens = [name for name, encoding in chosen.items() if encoding.scores]
     if config.segment_attention:
         need_tokens.append("model.segment_attention=True")
-    dense_biases = [name for name, encoding in chosen.items() if encoding.bias]
-    if window:
-        return f"it has no attention window, and model.attention_window={window}"
+    dense_biases = _dense_biases(config)
     if need_tokens:
         return f"{need_tokens[0]} adds terms that need the tokens"
+    if wanted == "cudnn" and window:
+        return f"cuDNN has no window on both sides, and model.attention_window={window}"
     if wanted == "cudnn":
         has_bias = any(encoding.has_bias for encoding in chosen.values())
         return _obstacle_to_cudnn(config, platform, length, has_bias)
@@ -143,6 +165,18 @@ def _obstacle_to_cudnn(
     if has_bias and length % 2:
         return f"cuDNN cannot train a bias for sequences of an odd length, {length} tokens"
     return None
+
+
+def _encodings_by_setting(config: ModelConfig) -> dict[str, Encoding]:
+    return {
+        f"position.{part}={getattr(config.position, part)!r}": encoding
+        for part, encoding in encodings(config).items()
+    }
+
+
+def _dense_biases(config: ModelConfig) -> list[str]:
+    """The settings whose bias has no factors."""
+    return [name for name, encoding in _encodings_by_setting(config).items() if encoding.bias]
 
 
 def _fits_one_block(config: ModelConfig, length: int) -> bool:
