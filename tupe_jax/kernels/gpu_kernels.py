@@ -86,15 +86,14 @@ def gpu_attention_forward(
         largest, total, out = sums
         keys = pl.ds(n * size, size)
         bias = biases[0][:, keys] if biases else None
+        bias = _in_window(settings, bias, first_query, n * size, size)
         logits = logits_of(settings.scale, q, k_ref[keys], bias, mask_ref[keys][None])
-        i, j = _positions(size, first_query, n * size)
-        logits = masked_outside(logits, i, j, settings.window)
         new_largest = jnp.maximum(largest, logits.max(1))
         weights = jnp.exp(logits - new_largest[:, None])
         correction = jnp.exp(largest - new_largest)
         total = total * correction + weights.sum(1)
         if settings.rate:
-            weights = jnp.where(_kept(settings, origin, i, j), weights, 0.0)
+            weights = jnp.where(_kept(settings, origin, first_query, n * size, size), weights, 0.0)
         v = v_ref[keys]
         out = out * correction[:, None] + dot(weights.astype(v.dtype), v)
         return new_largest, total, out
@@ -122,6 +121,7 @@ def gpu_attention_dq(settings: GpuSettings, origin_ref: Any, *refs: Any) -> None
     def add_keys(n: Any, dq: jax.Array) -> jax.Array:
         block = pl.ds(n * size, size)
         keys, bias = inputs.keys(block), inputs.bias(slice(None), block)
+        bias = _in_window(settings, bias, first_query, n * size, size)
         _, dlogits = _of_tile(settings, origin, queries, keys, bias, first_query, n * size)
         return dq + dot(dlogits.astype(keys.k.dtype), keys.k)
 
@@ -140,6 +140,7 @@ def gpu_attention_dkv(settings: GpuSettings, origin_ref: Any, *refs: Any) -> Non
     def add_queries(n: Any, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         block = pl.ds(n * size, size)
         queries, bias = inputs.queries(block), inputs.bias(block, slice(None))
+        bias = _in_window(settings, bias, n * size, first_key, size)
         used, dlogits = _of_tile(settings, origin, queries, keys, bias, n * size, first_key)
         dk, dv = sums
         dv += dot(used.astype(queries.g.dtype).T, queries.g)
@@ -156,10 +157,11 @@ def gpu_attention_dbias(settings: GpuSettings, origin_ref: Any, *refs: Any) -> N
     """The gradient of a block of a head's bias, summed over a part of the batch."""
     inputs, dbias_ref = BackwardInputs(*refs[:-1]), refs[-1]
     size, parts = settings.block, settings.bias_gradient_parts
-    sequences, bias = settings.batch // parts, inputs.bias()
+    sequences = settings.batch // parts
     head, part = jax.lax.div(pl.program_id(2), parts), jax.lax.rem(pl.program_id(2), parts)
     origin = _origin(origin_ref, sequence=part * sequences, head=head)
     first_query, first_key = pl.program_id(1) * size, pl.program_id(0) * size
+    bias = _in_window(settings, inputs.bias(), first_query, first_key, size)
 
     def add_sequence(n: Any, dbias: jax.Array) -> jax.Array:
         queries, keys = inputs.queries(n), inputs.keys(n)
@@ -171,7 +173,8 @@ def gpu_attention_dbias(settings: GpuSettings, origin_ref: Any, *refs: Any) -> N
     if settings.window:
         first, end = settings.blocks_in_window(pl.program_id(1), size)
         is_in_window = (first <= pl.program_id(0)) & (pl.program_id(0) < end)
-        count = jnp.where(is_in_window, sequences, 0)
+        # Not `jnp.where`: JAX gives the constants in it the type of the condition on GPUs.
+        count = sequences * is_in_window.astype(jnp.int32)
     dbias_ref[...] = jax.lax.fori_loop(0, count, add_sequence, zeros)
 
 
@@ -230,12 +233,10 @@ def _of_tile(
 ) -> tuple[jax.Array, jax.Array]:
     """Weights after dropout and gradients of the logits, for a block of queries and one of keys."""
     logits = logits_of(settings.scale, queries.q, keys.k, bias, keys.mask[None])
-    i, j = _positions(logits.shape[0], first_query, first_key)
-    logits = masked_outside(logits, i, j, settings.window)
     weights = jnp.exp(logits - queries.largest[:, None]) * queries.inverse_total[:, None]
     used, dweights = weights, dot(queries.g, keys.v, contract=(1, 1))
     if settings.rate:
-        kept = _kept(settings, origin, i, j)
+        kept = _kept(settings, origin, first_query, first_key, logits.shape[0])
         factor = 1 / (1 - settings.rate)
         used = jnp.where(kept, weights * factor, 0.0)
         dweights = jnp.where(kept, dweights * factor, 0.0)
@@ -247,11 +248,25 @@ def _origin(origin_ref: Any, sequence: Any, head: Any) -> DropoutOrigin:
     return DropoutOrigin(origin_ref[0], origin_ref[1] + sequence, origin_ref[2] + head)
 
 
-def _positions(size: int, first_query: Any, first_key: Any) -> tuple[jax.Array, jax.Array]:
+def _in_window(
+    settings: GpuSettings, bias: jax.Array | None, first_query: Any, first_key: Any, size: int
+) -> jax.Array | None:
+    """The bias of a tile, which masks pairs outside the window."""
+    if not settings.window:
+        return bias
+    if bias is None:
+        bias = jnp.zeros((size, size), jnp.float32)
+    return masked_outside(bias, *_positions(first_query, first_key, size), settings.window)
+
+
+def _positions(first_query: Any, first_key: Any, size: int) -> tuple[jax.Array, jax.Array]:
     """The positions of the queries and keys of a tile, [size, 1] and [1, size]."""
     return first_query + jnp.arange(size)[:, None], first_key + jnp.arange(size)[None]
 
 
-def _kept(settings: GpuSettings, origin: DropoutOrigin, i: jax.Array, j: jax.Array) -> jax.Array:
+def _kept(
+    settings: GpuSettings, origin: DropoutOrigin, first_query: Any, first_key: Any, size: int
+) -> jax.Array:
     """Which weights of a tile dropout keeps."""
+    i, j = _positions(first_query, first_key, size)
     return is_kept(origin.seed, origin.sequence, origin.head, i, j, rate=settings.rate)
