@@ -15,6 +15,7 @@ from tests.kernels.cases import (
     qkv,
 )
 from tests.kernels.test_multi_block import bias_of
+from tupe_jax.kernels.banded import banded_attention
 from tupe_jax.kernels.factored import FactoredBias, dense
 from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
@@ -31,6 +32,7 @@ def with_dense_bias(attend):
 
 
 KERNELS = {
+    "banded": banded_attention,
     "single_block": with_dense_bias(single_block_attention),
     "multi_block": partial(multi_block_attention, block=128),
     "gpu": with_dense_bias(gpu_attention),
@@ -72,7 +74,7 @@ def learned(gradients):
     return *of_qkv, bias.by_distance_HxN, bias.p_q_SxHxd, bias.p_k_SxHxd, bias.theta_2_H
 
 
-@pytest.mark.parametrize(("kernel", "block"), [("multi_block", 128), ("gpu", 64)])
+@pytest.mark.parametrize(("kernel", "block"), [("multi_block", 128), ("gpu", 64), ("banded", 64)])
 def test_blocks_outside_the_window_are_never_read(kernel, block):
     """NaN in a block of keys reaches the neighbouring blocks, and nothing beyond them.
 

@@ -65,7 +65,12 @@ def chosen(platform, variant="tupe_r", length=512, relative=None, window=0, **se
         ("tpu", {"window": 2, "length": 1024, "relative": "formless"}, "pallas", "one block"),
         ("tpu", {"window": 128, "variant": "shaw"}, "xla", "position.relative='shaw' adds terms"),
         ("gpu", {**BF16, "window": 128}, "pallas", "blocks of keys in a window of 128"),
-        ("cpu", {"window": 128}, "xla", "no fused kernel for cpu"),
+        ("gpu", {"window": 128}, "xla", "not 'float32'; blocks of keys in a window of 128"),
+        ("cpu", {"window": 128}, "xla", "for cpu; blocks of keys in a window of 128"),
+        ("cpu", {"window": 128, "length": 256}, "xla", "no fused kernel for cpu)"),
+        ("cpu", {"window": 128, "relative": "formless"}, "xla", "no fused kernel for cpu)"),
+        ("cpu", {"window": 128, "variant": "shaw"}, "xla", "no fused kernel for cpu)"),
+        ("cpu", {"window": 128, "segment_attention": True}, "xla", "no fused kernel for cpu)"),
     ],
 )
 def test_choice_and_reason(platform, settings, implementation, reason):
@@ -144,7 +149,7 @@ def test_global_and_local_layers_may_have_different_kernels():
     }
     assert len({str(choice) for choice in choices.values()}) == 2
     assert kernels_of(config, "tpu", 800) == {"attention_forward", "long_attention_forward"}
-    assert len(set(attention_choices(config, "cpu", 800).values())) == 1
+    assert len(set(attention_choices(config, "cpu", 100).values())) == 1
 
 
 @pytest.mark.parametrize("layer_loop", ["auto", "scan"])

@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
+from tupe_jax.kernels.banded import banded_attention
 from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
 from tupe_jax.kernels.gpu import gpu_attention
@@ -19,14 +20,15 @@ from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.reference import MASKED, drop, masked_outside
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
-from tupe_jax.model.attention_backend import PallasKernel, attention_choice, platform_here
+from tupe_jax.model.attention_backend import Kernel, attention_choice, platform_here
 from tupe_jax.model.layers import Axis, Linear, Weight, make_norm, zeros
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
 
-_KERNELS: Mapping[PallasKernel, Callable[..., jax.Array]] = {
+_KERNELS: Mapping[Kernel, Callable[..., jax.Array]] = {
     "single_block": single_block_attention,
     "multi_block": multi_block_attention,
     "gpu": gpu_attention,
+    "banded": banded_attention,
 }
 
 
@@ -91,7 +93,7 @@ class SelfAttention(nnx.Module):
     def _fused(
         self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
     ) -> jax.Array:
-        """Attention by a kernel, for encodings without terms that need the tokens."""
+        """Attention by a function, for encodings without terms that need the tokens."""
         q, k, v = self._project_apart(x_BxSxD)
         q, k = self.positions.queries_keys(shared.once, *self._normed(q, k))
         bias = self._bias(x_BxSxD.shape[1], shared)
