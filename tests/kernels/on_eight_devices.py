@@ -16,6 +16,7 @@ from tests.kernels.cases import (
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
+from tupe_jax.kernels.banded import banded_attention
 from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.sharded import on_mesh
@@ -37,6 +38,7 @@ def main():
             partial(multi_block_attention, block=128, window=10, **settings),
             bias_of("tupe_r", S, H, d),
         ),
+        "banded": (partial(banded_attention, window=10, **settings), bias_of("t5", S, H, d)),
     }
     seen = {}
     for kernel, (attend, bias) in kernels.items():

@@ -9,6 +9,7 @@ single_block.py        the scores of a sequence in one block: forward and backwa
 multi_block.py         the scores in many blocks, with online softmax, for long sequences
 multi_block_common.py  what its forward and backward kernel share
 factored.py            a bias in factors of size S, for long sequences
+banded.py              in plain jnp: attention in a window by blocks, where no kernel runs
 gpu.py                 for GPUs: the blocks that each program reads and writes, and the calls
 gpu_kernels.py         its forward kernel and three backward kernels
 cudnn.py               NVIDIA's kernel, on request
