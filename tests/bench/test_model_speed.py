@@ -33,15 +33,16 @@ def test_one_object_per_shape(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["step", "attention"])
 def test_what_is_reported(what, capsys):
-    (line,) = bench(capsys, what, *SMALL, "--shapes=2x16", "--json")
+    local = "--config.model.attention_window=4", "--config.model.attention_global_every=0"
+    (line,) = bench(capsys, what, *SMALL, *local, "--shapes=2x16", "--json")
     result = json.loads(line)
     assert result["what"] == what
     assert 0 < result["lowest"] <= result["tokens_per_second"] <= result["highest"]
     assert result["fraction_of_matmul_peak"] > 0
-    config = from_config_dict(load_config("tupe_r:tiny", SMALL[1:]))
+    config = from_config_dict(load_config("tupe_r:tiny", [*SMALL[1:], *local]))
     flops = {
         "step": training_flops_per_token(config.model, 16, config.objective.mask_rate, rows=2),
-        "attention": 3 * attention_flops_per_token(config.model, 16),
+        "attention": 3 * attention_flops_per_token(config.model, 16, window=4),
     }[what]
     assert result["model_flops_per_second"] == pytest.approx(flops * result["tokens_per_second"])
 

@@ -16,6 +16,7 @@ from tests.kernels.cases import (
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.config.schema import MeshConfig
 from tupe_jax.distributed.mesh import make_mesh
+from tupe_jax.kernels.banded import banded_attention
 from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.sharded import on_mesh
@@ -32,8 +33,12 @@ def main():
     settings = {"scale": d**-0.5, "rate": 0.2}
     kernels = {
         "fused": (partial(single_block_attention, **settings), numbers((H, S, S), 9)),
-        "gpu": (partial(gpu_attention, **settings), numbers((H, S, S), 9)),
-        "long": (partial(multi_block_attention, block=128, **settings), bias_of("tupe_r", S, H, d)),
+        "gpu": (partial(gpu_attention, window=10, **settings), numbers((H, S, S), 9)),
+        "long": (
+            partial(multi_block_attention, block=128, window=10, **settings),
+            bias_of("tupe_r", S, H, d),
+        ),
+        "banded": (partial(banded_attention, window=10, **settings), bias_of("t5", S, H, d)),
     }
     seen = {}
     for kernel, (attend, bias) in kernels.items():

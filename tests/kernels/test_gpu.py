@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import numpy as np
@@ -39,7 +40,8 @@ def test_the_bias_gradient_is_summed_within_and_over_parts_of_the_batch(monkeypa
 
 @pytest.mark.parametrize("head_size", [64, 128])
 @pytest.mark.parametrize("enough", [1, 10**6])
-def test_each_block_of_an_output_is_written_by_one_program(monkeypatch, head_size, enough):
+@pytest.mark.parametrize("window", [0, 16])
+def test_each_block_of_an_output_is_written_by_one_program(monkeypatch, head_size, enough, window):
     """Interpreting runs the programs in turn, so a race would not show in the values."""
     monkeypatch.setattr(gpu_kernels, "ENOUGH_PROGRAMS", enough)
     calls, run = {}, gpu.pl.pallas_call
@@ -49,7 +51,8 @@ def test_each_block_of_an_output_is_written_by_one_program(monkeypatch, head_siz
         return run(kernel, **settings)
 
     monkeypatch.setattr(gpu.pl, "pallas_call", record)
-    jax.eval_shape(lambda: with_gradients(gpu.gpu_attention, 2, 130, 3, head_size))
+    attend = partial(gpu.gpu_attention, window=window)
+    jax.eval_shape(lambda: with_gradients(attend, 2, 130, 3, head_size))
     assert calls.keys() == {f"gpu_attention_{of}" for of in ("forward", "dq", "dkv", "dbias")}
     for call in calls.values():
         for spec, output in zip(call["out_specs"], call["out_shape"], strict=True):

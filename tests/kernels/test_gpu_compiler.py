@@ -25,7 +25,7 @@ KERNELS = {f"gpu_attention_{of}" for of in ("forward", "dq", "dkv", "dbias")}
 TARGETS = {"a100:1": "sm_80", "h100:1": "sm_90a"}
 
 
-def compiled(target, dump, batch, length, num_heads, head_size):
+def compiled(target, dump, batch, length, num_heads, head_size, window=0):
     """Forward and backward of one layer's attention in bfloat16."""
     sharding = SingleDeviceSharding(parse_target(target).devices()[0])
 
@@ -34,7 +34,7 @@ def compiled(target, dump, batch, length, num_heads, head_size):
 
     def step(q, k, v, bias, is_token_BxS, seed, g):
         def attend(q, k, v, bias):
-            settings = {"scale": head_size**-0.5, "rate": 0.1}
+            settings = {"scale": head_size**-0.5, "rate": 0.1, "window": window}
             return gpu_attention(q, k, v, bias, is_token_BxS, seed, **settings)
 
         out, pull_back = jax.vjp(attend, q, k, v, bias)
@@ -47,10 +47,12 @@ def compiled(target, dump, batch, length, num_heads, head_size):
     return lowered.compile(compiler_options={"xla_dump_to": str(dump)})
 
 
-@pytest.mark.parametrize("head_size", [32, 64, 128])
+@pytest.mark.parametrize(
+    ("head_size", "window"), [(32, 0), (64, 0), (128, 0), (64, 128), (128, 128)]
+)
 @pytest.mark.parametrize("target", TARGETS)
-def test_code_for_the_target_without_spilled_registers(target, head_size, tmp_path):
-    program = compiled(target, tmp_path, 32, 512, 768 // head_size, head_size)
+def test_code_for_the_target_without_spilled_registers(target, head_size, window, tmp_path):
+    program = compiled(target, tmp_path, 32, 512, 768 // head_size, head_size, window)
     scores = 32 * (768 // head_size) * 512 * 512
     assert program.memory_analysis().temp_size_in_bytes < 2 * scores / 4
     seen = set()

@@ -16,8 +16,9 @@ from tests.model.helpers import (
     spread_model,
     with_position,
 )
-from tupe_jax.kernels import block_sizes
+from tupe_jax.kernels import banded, block_sizes
 from tupe_jax.kernels.factored import FactoredBias, dense
+from tupe_jax.model.attention_backend import attention_choice
 from tupe_jax.model.encoder import Encoder
 from tupe_jax.model.positions import encodings
 
@@ -43,10 +44,12 @@ def loss_and_gradients(model, tokens):
 
 
 def assert_same(model, tokens):
-    loss, gradient = loss_and_gradients(model, tokens)
-    fused_loss, fused = loss_and_gradients(
-        reconfigured(model, attention_implementation="pallas"), tokens
-    )
+    fused = reconfigured(model, attention_implementation="pallas")
+    assert_close(loss_and_gradients(model, tokens), loss_and_gradients(fused, tokens))
+
+
+def assert_close(by_xla, fused_results):
+    (loss, gradient), (fused_loss, fused) = by_xla, fused_results
     assert fused_loss == pytest.approx(loss, rel=1e-5)
     scale = max(np.abs(x).max() for x in jax.tree.leaves(gradient))
     for ours, expected in zip(jax.tree.leaves(fused), jax.tree.leaves(gradient), strict=True):
@@ -56,11 +59,26 @@ def assert_same(model, tokens):
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_kernel_and_xla_agree_with_dropout_and_padding(platform, monkeypatch):
-    """For an encoding that changes queries and keys, and one that gives each layer a bias."""
+    """For an encoding that changes queries and keys, and one that gives each layer a bias.
+
+    In a global and a local layer.
+    """
     if platform == "gpu":
         as_on_gpus(monkeypatch)
-    both = with_position(small_config("attenuated_layer", **SETTINGS), absolute="mixed")
+    windows = {"num_layers": 2, "attention_window": 4, "attention_global_every": 2}
+    config = small_config("attenuated_layer", **{**SETTINGS, **windows})
+    both = with_position(config, absolute="mixed")
     assert_same(spread_model(both), random_tokens())
+
+
+@pytest.mark.slow
+def test_a_band_of_scores_and_a_masked_square_agree(monkeypatch):
+    local = {"attention_window": 4, "attention_global_every": 0}
+    model, tokens = spread_model(small_config("tupe_r", **SETTINGS, **local)), random_tokens()
+    by_mask = loss_and_gradients(model, tokens)
+    monkeypatch.setattr(banded, "_SMALLEST", 1)
+    assert attention_choice(model.config, "cpu", tokens.shape[1], window=4).kernel == "banded"
+    assert_close(by_mask, loss_and_gradients(model, tokens))
 
 
 @pytest.mark.parametrize("longest_single_block", [None, pytest.param(0, marks=pytest.mark.slow)])

@@ -29,7 +29,7 @@ def seen():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("kernel", ["fused", "gpu"])
+@pytest.mark.parametrize("kernel", ["fused", "gpu", "banded"])
 @pytest.mark.parametrize("mesh", MESHES)
 def test_output_and_gradients_of_q_k_v_and_bias(seen, mesh, kernel):
     differences = seen[f"{kernel}: {mesh}"]

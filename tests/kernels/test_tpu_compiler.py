@@ -1,5 +1,7 @@
 """The real TPU compiler takes the kernels, and sees no more traffic than we count."""
 
+from functools import partial
+
 import jax
 import pytest
 from jax.sharding import SingleDeviceSharding
@@ -8,8 +10,10 @@ from tests.kernels import traffic
 from tests.kernels.test_multi_block import bias_of
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.kernels import reference
+from tupe_jax.kernels.block_sizes import long_block
 from tupe_jax.kernels.multi_block import multi_block_attention
 from tupe_jax.kernels.single_block import single_block_attention
+from tupe_jax.kernels.window import pairs_computed, pairs_in_window
 
 pytest.importorskip("libtpu")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
@@ -65,6 +69,20 @@ def test_on_v5e_the_kernel_moves_what_we_count_and_einsum_three_times_as_much():
     assert by_einsum > 3 * seen
     assert traffic.einsum_bytes(8, **BASE, **SIZES) > 3 * counted
     assert kernel.memory_analysis().temp_size_in_bytes < 2**20
+
+
+@pytest.mark.parametrize("target", ["v5e:1x1", "v6e:1x1"])
+def test_a_window_needs_memory_and_operations_of_the_window(target):
+    """At 8,192 tokens: a few arrays of the tokens' size, and the products of three key blocks."""
+    S, H, d, window = 8192, 12, 64, 128
+    bias = jax.eval_shape(lambda: bias_of("tupe_r", S, H, d))
+    attend = partial(multi_block_attention, window=window)
+    program = compiled(attend, target, 1, S, H, d, bias=bias)
+    assert program.memory_analysis().temp_size_in_bytes < 10 * (S * H * d * 2)
+    pairs = pairs_computed(S, long_block(window), window)
+    assert pairs < 3 * pairs_in_window(S, window) < S * S / 20
+    seen = program.cost_analysis()["flops"]
+    assert seen == pytest.approx(7 * 2 * H * d * pairs, rel=0.2)
 
 
 def test_long_rows_compile_for_v5e():

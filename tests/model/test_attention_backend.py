@@ -7,7 +7,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from tests.model.helpers import random_tokens, small_config, spread_model, with_position
 from tupe_jax.config.schema import model_config
-from tupe_jax.model.attention_backend import attention_choice, unrolls_layers
+from tupe_jax.model.attention_backend import attention_choice, attention_choices, unrolls_layers
 from tupe_jax.model.positions import RELATIVE, Encoding
 from tupe_jax.model.positions.encoding import Entry
 from tupe_jax.utils.errors import UserError
@@ -23,11 +23,11 @@ def formless(monkeypatch):
     monkeypatch.setitem(RELATIVE, "formless", Entry(lambda config: encoding, 0))
 
 
-def chosen(platform, variant="tupe_r", length=512, relative=None, **settings):
-    config = model_config("base", variant, **settings)
+def chosen(platform, variant="tupe_r", length=512, relative=None, window=0, **settings):
+    config = model_config("base", variant, attention_window=window, **settings)
     if relative is not None:
         config = with_position(config, relative=relative)
-    return attention_choice(config, platform, length)
+    return attention_choice(config, platform, length, window)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,19 @@ def chosen(platform, variant="tupe_r", length=512, relative=None, **settings):
         ("gpu", CUDNN, "cudnn", "requested; xla in training, for model.attention_dropout=0.1"),
         ("gpu", {**CUDNN, "attention_dropout": 0.0}, "cudnn", "(requested)"),
         ("gpu", {**CUDNN, "length": 511, "variant": "rope"}, "cudnn", "requested"),
+        ("tpu", {"window": 128}, "pallas", "one block of keys, masked outside a window of 128"),
+        ("tpu", {"window": 128, "length": 1024}, "pallas", "blocks of keys in a window of 128"),
+        ("tpu", {"window": 128, "length": 8192}, "pallas", "blocks of keys in a window of 128"),
+        ("tpu", {"window": 1000, "length": 1024}, "pallas", "one block of keys, masked"),
+        ("tpu", {"window": 2, "length": 1024, "relative": "formless"}, "pallas", "one block"),
+        ("tpu", {"window": 128, "variant": "shaw"}, "xla", "position.relative='shaw' adds terms"),
+        ("gpu", {**BF16, "window": 128}, "pallas", "blocks of keys in a window of 128"),
+        ("gpu", {"window": 128}, "xla", "not 'float32'; blocks of keys in a window of 128"),
+        ("cpu", {"window": 128}, "xla", "for cpu; blocks of keys in a window of 128"),
+        ("cpu", {"window": 128, "length": 256}, "xla", "no fused kernel for cpu)"),
+        ("cpu", {"window": 128, "relative": "formless"}, "xla", "no fused kernel for cpu)"),
+        ("cpu", {"window": 128, "variant": "shaw"}, "xla", "no fused kernel for cpu)"),
+        ("cpu", {"window": 128, "segment_attention": True}, "xla", "no fused kernel for cpu)"),
     ],
 )
 def test_choice_and_reason(platform, settings, implementation, reason):
@@ -74,6 +87,7 @@ def test_choice_and_reason(platform, settings, implementation, reason):
         ("gpu", {**CUDNN, "length": 511}, "511"),
         ("gpu", {**CUDNN, "dtype": "float32"}, "model.dtype='float32'"),
         ("gpu", {**CUDNN, "num_heads": 4}, "192"),
+        ("gpu", {**CUDNN, "window": 128}, "cuDNN.*model.attention_window=128"),
         ("tpu", {"attention_implementation": "cudnn"}, "cuDNN.*tpu"),
         ("cpu", {"attention_implementation": "pallas", "variant": "shaw"}, "'shaw'"),
         (
@@ -121,6 +135,21 @@ def test_what_the_log_says_is_what_runs(platform, relative, length, kernels):
     assert kernels_of(config, platform, length) == kernels
     assert (choice.implementation == "pallas") == bool(kernels)
     assert choice.takes_factors == (kernels == {"long_attention_forward"})
+
+
+def test_global_and_local_layers_may_have_different_kernels():
+    """And the log says so, for each kernel once."""
+    sizes = {"hidden_size": 64, "num_heads": 2, "attention_window": 2}
+    config = with_position(small_config("t5", **sizes), max_length=2048)
+    assert config.windows == (0, 2, 2)
+    choices = attention_choices(config, "tpu", 800)
+    assert {window: choice.kernel for window, choice in choices.items()} == {
+        0: "single_block",
+        2: "multi_block",
+    }
+    assert len({str(choice) for choice in choices.values()}) == 2
+    assert kernels_of(config, "tpu", 800) == {"attention_forward", "long_attention_forward"}
+    assert len(set(attention_choices(config, "cpu", 100).values())) == 1
 
 
 @pytest.mark.parametrize("layer_loop", ["auto", "scan"])

@@ -19,9 +19,9 @@ from tests.model.helpers import (
     with_position,
 )
 from tests.model.test_encodings import assert_encoder_equals_reference
-from tupe_jax.model.attention_backend import attention_choice
+from tupe_jax.kernels.window import pairs_in_window
 from tupe_jax.model.encoder import period, scan_layers
-from tupe_jax.model.flops import attention_flops_per_token, flops_per_token, pairs_in_window
+from tupe_jax.model.flops import attention_flops_per_token, flops_per_token
 from tupe_jax.utils.errors import UserError
 
 MODERNBERT = {
@@ -211,15 +211,6 @@ def test_an_untied_output_matrix_and_no_transform():
 # ------------------------------------------------------------------ FLOPs
 
 
-@pytest.mark.parametrize("length", [1, 5, 13])
-@pytest.mark.parametrize("window", [0, 2, 6, 24, 100])
-def test_pairs_in_a_window(length, window):
-    pairs = sum(
-        not window or abs(i - j) <= window // 2 for i in range(length) for j in range(length)
-    )
-    assert pairs_in_window(length, window) == pairs
-
-
 def test_flops_count_the_window_the_gate_and_the_output_matrix():
     config = small_config("rope")
     S, D = 13, config.hidden_size
@@ -236,9 +227,3 @@ def test_flops_count_the_window_the_gate_and_the_output_matrix():
     assert flops() - flops(masked_word_transform=False) == pytest.approx(2 * D * D)
     added = flops(output_embedding_size=20) - flops()
     assert added == pytest.approx(2 * 4 * (D + config.vocab_size))
-
-
-def test_a_fused_kernel_without_windows_is_not_chosen_for_a_local_layer():
-    config = small_config("tupe_r", hidden_size=32, attention_window=6, dtype="bfloat16")
-    assert attention_choice(config, "gpu", 64, window=6).implementation == "xla"
-    assert attention_choice(config, "gpu", 64).implementation == "pallas"

@@ -44,6 +44,8 @@ RUN_BY = {
     ],
     "tests/bench/test_model_speed.py::test_what_is_reported": [
         "tupe bench step --config=tupe_r:tiny --shapes=16x128,4x512",
+        "tupe bench attention --config=modern_rope --config.model.attention_global_every=0 "
+        "--config.model.dtype=float32 --shapes=1x2048",
     ],
     "tests/bench/test_model_speed.py::test_the_same_model_of_transformers_takes_turns": [
         "tupe bench step --config=tupe_r --config.model.dtype=float32 --shapes=4x128 "
@@ -153,6 +155,9 @@ NOT_RUN = {
         "tupe compile --config=tupe_r --target=v5e:16x16 --batch-per-device=32",
         "tupe compile --config=tupe_r --target=TARGET --batch-per-device=SEQUENCES",
         "tupe compile --config=tupe_r --target=v5e:1x1 --batch-per-device=SEQUENCES",
+        "tupe compile --config=modern_rope --target=TARGET --batch-per-device=1 "
+        "--config.data.length=8192 --config.position.max_length=8192 --config.model.num_layers=1 "
+        "--config.model.attention_global_every=0",
         "tupe compile --config=tupe_r:modern --config.train.steps=125000 --target=v5e:16x16",
         "tupe compile --config=tupe_large:modern --config.train.steps=125000 --target=v5p:4x4x4",
     ],

@@ -1,7 +1,11 @@
 """Public encoders and an official checkpoint: imported, compared, fine-tuned, and back."""
 
+import numpy as np
 import pytest
+import torch
+import transformers
 
+from tests.model.helpers import logits, random_tokens
 from tests.workflows.files import (
     write_glue,
     write_official_checkpoint,
@@ -10,6 +14,7 @@ from tests.workflows.files import (
 )
 from tests.workflows.small import FEW_STEPS, MEASUREMENT, MODEL, PREPARED
 from tests.workflows.steps import Step, in_order
+from tupe_jax.inference.loading import load
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +80,7 @@ STEPS = [
     ),
     Step(
         "tupe pretrain --config=modern_rope:tiny --workdir=runs/modern_rope",
-        small=SMALL_RUN,
+        small=f"{SMALL_RUN} --config.model.num_layers=3 --config.model.attention_window=4",
         leaves="runs/modern_rope/checkpoints/4",
     ),
     Step("tupe export runs/modern_rope modern --format=hf", leaves="modern/model.safetensors"),
@@ -110,3 +115,16 @@ def files(folder):
 @in_order(STEPS)
 def test_step(step, folder):
     step.execute(folder)
+
+
+def test_a_modern_block_trained_here_gives_the_same_logits_in_transformers(folder):
+    """After the steps: a global and two local layers, and sequences longer than the window."""
+    ours = load(folder / "runs/modern_rope")
+    assert ours.config.windows == (0, 4, 4)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder / "modern").eval()
+    tokens = random_tokens(length=16, vocab=ours.config.vocab_size)
+    is_token = tokens != ours.config.pad_id
+    with torch.no_grad():
+        expected = theirs(torch.tensor(tokens), torch.tensor(is_token)).logits.numpy()[is_token]
+    found = np.asarray(logits(ours.module, tokens))[is_token]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())

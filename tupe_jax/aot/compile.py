@@ -22,7 +22,7 @@ from tupe_jax.config.schema import Config, ModelConfig, Remat
 from tupe_jax.distributed.hardware import GIB
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.distributed.sharding_rules import LOGICAL_AXES
-from tupe_jax.model.attention_backend import Choice, attention_choice
+from tupe_jax.model.attention_backend import Choice, attention_choices
 from tupe_jax.model.flops import recomputed_flops_per_token
 from tupe_jax.model.positions import encodings
 from tupe_jax.objectives.base import Objective
@@ -103,10 +103,15 @@ class CompileResult:
         return self.config.train.batch_size * self.config.data.length
 
     @property
-    def attention(self) -> Choice:
-        """The implementation of attention that was compiled."""
+    def attention(self) -> tuple[Choice, ...]:
+        """What was compiled for attention: one choice per kernel, all of one implementation."""
         config = self.config
-        return attention_choice(config.model, self.target.chip.platform, config.data.length)
+        choices = attention_choices(config.model, self.target.chip.platform, config.data.length)
+        return tuple(dict.fromkeys(choices.values()))
+
+    @property
+    def attention_implementation(self) -> str:
+        return self.attention[0].implementation
 
     @property
     def flops_per_step(self) -> float:
@@ -119,7 +124,7 @@ class CompileResult:
 
     def estimate(self, peak_share: float) -> Estimate:
         """The time that a step would take."""
-        by_kernel = self.attention.implementation == "pallas"
+        by_kernel = self.attention_implementation == "pallas"
         again = sum(
             recomputed_flops_per_token(network, self.config.data.length, by_kernel=by_kernel)
             for network in self.objective.networks()
@@ -158,7 +163,7 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
         },
     )
     result = CompileResult(config, target, mesh, compiled)
-    if result.attention.implementation != "cudnn":
+    if result.attention_implementation != "cudnn":
         return result
     heads = math.prod(mesh.shape[axis] for axis in LOGICAL_AXES["heads"])
     workspace = max(

@@ -44,7 +44,8 @@ def _head(result: CompileResult) -> Iterator[str]:
         f"{passes}, {result.batch_per_device} per device"
     )
     yield f"  layers         {config.model.num_layers}, remat {config.model.remat}"
-    yield f"  attention      {result.attention.implementation}: {result.attention.reason}"
+    for choice in result.attention:
+        yield f"  attention      {choice.implementation}: {choice.reason}"
     if result.target.chip.platform == "gpu":
         names = ", ".join(sorted(result.compiled.architectures))
         yield f"  code for       {names or 'not known: compiled before, in a cache of JAX'}"
@@ -140,7 +141,7 @@ def _values(result: CompileResult, peak_share: float) -> dict[str, Any]:
         "batch_per_device": result.batch_per_device,
         "length": result.config.data.length,
         "remat": result.config.model.remat,
-        "attention": result.attention.implementation,
+        "attention": result.attention_implementation,
         "architectures": sorted(result.compiled.architectures),
         "fits": result.fits,
         "missing_bytes_per_device": max(-result.spare_bytes, 0),

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 LANES = 128
 """Of a vector register; lengths and feature counts are padded to multiples."""
+_SUBLANES = 8
 _SCORES_AT_ONCE = 256 * 1024
 """Entries of a score tile, 1 MiB in float32; several tiles of that size are live at a time."""
 _TOKENS_AT_ONCE = 512
 """A program takes several short sequences, up to this many tokens together."""
-
-
+_LONG_BLOCK = 512
+"""The most queries, and keys, of a score tile of long sequences."""
 _LONGEST_SINGLE_BLOCK = 1024
 _VMEM_BYTES = 56 * 2**20
 """What a kernel may take of the VMEM of a v5p or a TPU7x core, 64 MiB; v5e and v6e have twice."""
@@ -73,6 +74,16 @@ def tiles_for(batch: int, length: int, num_heads: int, head_size: int) -> Tiles:
     )
 
 
+def long_block(window: int) -> int:
+    """Queries and keys of a score tile for long sequences: a power of two, as its bias requires.
+
+    With a window, a tile is half of it if possible: one neighbour on either side is then enough.
+    """
+    if not window:
+        return _LONG_BLOCK
+    return min(max(LANES, power_of_two(window // 2)), _LONG_BLOCK)
+
+
 def long_tiles_for(batch: int, length: int, num_heads: int, head_size: int, block: int) -> Tiles:
     """Tiles for long sequences: scores are computed in blocks of `block` queries and keys."""
     tiles = tiles_for(batch, length, num_heads, head_size)
@@ -90,7 +101,12 @@ def padded_head_size(head_size: int) -> int:
     """The next power of two, or the next multiple of the lanes."""
     if head_size >= LANES:
         return round_up(head_size, LANES)
-    return int(2 ** math.ceil(math.log2(head_size)))
+    return power_of_two(head_size)
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below `number`."""
+    return int(2 ** math.ceil(math.log2(number)))
 
 
 def round_up(size: int, multiple: int) -> int:
@@ -122,10 +138,15 @@ def _score_bytes(tiles: Tiles) -> int:
 
 
 def long_vmem_bytes(tiles: Tiles, itemsize: int, *, backward: bool) -> int:
-    """An upper estimate for the multi-block kernels: sequences, positions and score tiles."""
+    """An upper estimate for the multi-block kernels: sequences, positions and score tiles.
+
+    Windows of distances and the mask of keys grow with the length, so they count where tiles are
+    small.
+    """
     tokens, tile = _token_bytes(tiles, itemsize), 4 * tiles.queries**2
-    positions = 2 * 2 * tokens
+    positions, by_distance = 2 * 2 * tokens, 2 * 16 * tiles.heads * tiles.length
+    mask = 2 * 4 * _SUBLANES * tiles.length
     if not backward:
-        return 2 * 2 * tokens + positions + 12 * tile
+        return 2 * 2 * tokens + positions + by_distance + mask + 12 * tile
     sums, position_sums = 2 * 4 * tokens // itemsize, 2 * 2 * 4 * tokens // itemsize
-    return 2 * 4 * tokens + positions + sums + position_sums + 20 * tile
+    return 2 * 4 * tokens + positions + sums + position_sums + 2 * by_distance + mask + 20 * tile

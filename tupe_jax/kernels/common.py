@@ -13,7 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from tupe_jax.kernels.block_sizes import Tiles
 from tupe_jax.kernels.dropout import is_kept
-from tupe_jax.kernels.reference import MASKED
+from tupe_jax.kernels.reference import MASKED, masked_outside
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class KernelSettings:
     scale: float
     rate: float
     """The dropout rate; 0: no dropout."""
+    window: int
+    """Query i attends to key j if |j - i| <= window / 2; 0: to all."""
 
 
 def key_mask(is_token_BxS: jax.Array, length: int) -> jax.Array:
@@ -72,15 +74,20 @@ def run(
     grid: tuple[int, ...],
     vmem_bytes: int,
     products: int,
+    pairs: int,
     tiles: Tiles,
     name: str,
     scratch: Sequence[Any] = (),
 ) -> list[jax.Array]:
-    """Call a kernel: compiled for TPUs, interpreted elsewhere, decided when XLA knows where."""
+    """Call a kernel: compiled for TPUs, interpreted elsewhere, decided when XLA knows where.
+
+    For XLA's estimate of the cost: it computes `products` matrix products over `pairs` pairs of a
+    query and a key.
+    """
     arrays: list[Any] = [*inputs, *outputs]
     cost = pl.CostEstimate(
-        flops=products * 2 * tiles.batch * tiles.num_heads * tiles.length**2 * tiles.head_size,
-        transcendentals=tiles.batch * tiles.num_heads * tiles.length**2,
+        flops=products * 2 * tiles.batch * tiles.num_heads * pairs * tiles.head_size,
+        transcendentals=tiles.batch * tiles.num_heads * pairs,
         bytes_accessed=sum(a.size * a.dtype.itemsize for a in arrays),
     )
 
@@ -179,12 +186,21 @@ def kept_here(
     settings: KernelSettings, origin: DropoutOrigin, sequence: Any, head: int, queries: Any
 ) -> jax.Array:
     """Dropout's choice for this program's `row` and `head`, [queries, S]."""
-    tiles = settings.tiles
-    i = queries.start + jax.lax.broadcasted_iota(jnp.int32, (tiles.queries, 1), 0)
-    j = jax.lax.broadcasted_iota(jnp.int32, (1, tiles.length), 1)
+    i, j = _positions(settings.tiles, queries)
     return is_kept(
         origin.seed, origin.sequence + sequence, origin.head + head, i, j, rate=settings.rate
     )
+
+
+def in_window_here(settings: KernelSettings, logits: jax.Array, queries: Any) -> jax.Array:
+    """The logits of a block of queries, [queries, S], without weight outside the window."""
+    return masked_outside(logits, *_positions(settings.tiles, queries), settings.window)
+
+
+def _positions(tiles: Tiles, queries: Any) -> tuple[jax.Array, jax.Array]:
+    """The positions of a block of queries, [queries, 1], and of all keys, [1, S]."""
+    i = queries.start + jax.lax.broadcasted_iota(jnp.int32, (tiles.queries, 1), 0)
+    return i, jax.lax.broadcasted_iota(jnp.int32, (1, tiles.length), 1)
 
 
 def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int] = (1, 0)) -> jax.Array:

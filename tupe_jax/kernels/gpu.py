@@ -4,7 +4,6 @@ The kernels are in `gpu_kernels.py`. This file assigns blocks of the arrays to t
 calls them. Only `_run` depends on Triton.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from tupe_jax.kernels.block_sizes import round_up
+from tupe_jax.kernels.block_sizes import power_of_two, round_up
 from tupe_jax.kernels.common import dropout_origin, keep, key_mask
 from tupe_jax.kernels.gpu_kernels import (
     GpuSettings,
@@ -38,10 +37,11 @@ def settings_for(
     *,
     scale: float,
     rate: float,
+    window: int = 0,
 ) -> GpuSettings:
     """Block sizes for these arrays that spill no register in bfloat16."""
-    head_size = max(_SMALLEST, _power_of_two(head_size))
-    block = max(_SMALLEST, min(_power_of_two(length), _BLOCK))
+    head_size = max(_SMALLEST, power_of_two(head_size))
+    block = max(_SMALLEST, min(power_of_two(length), _BLOCK))
     return GpuSettings(
         batch=batch,
         length=round_up(length, block),
@@ -51,6 +51,7 @@ def settings_for(
         dkv_block=block if head_size < 128 else min(block, _BLOCK // 2),
         scale=scale,
         rate=rate,
+        window=window,
     )
 
 
@@ -64,6 +65,7 @@ def gpu_attention(
     *,
     scale: float,
     rate: float,
+    window: int = 0,
     first_sequence: jax.Array | int = 0,
     first_head: jax.Array | int = 0,
 ) -> jax.Array:
@@ -74,7 +76,8 @@ def gpu_attention(
     kernels run on NVIDIA GPUs; elsewhere they are interpreted, which is slow and meant for tests.
     """
     B, S, H, d = q_BxSxHxd.shape
-    settings = settings_for(B, S, H, d, scale=scale, rate=0.0 if seed is None else rate)
+    rate = 0.0 if seed is None else rate
+    settings = settings_for(B, S, H, d, scale=scale, rate=rate, window=window)
     more_tokens, more_features = settings.length - S, settings.head_size - d
 
     def padded(x: jax.Array) -> jax.Array:
@@ -265,8 +268,3 @@ def _run(
         default=partial(call, interpret=True),
     )
     return result
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is not below `number`."""
-    return int(2 ** math.ceil(math.log2(number)))

@@ -14,8 +14,10 @@ The forward kernel stores each query's largest logit and the reciprocal of the s
 exponentials as two numbers. Their combination, the logarithm of the sum, would lose the sum for a
 sequence of padding, whose logits are all -1e30.
 
-`gpu.py` selects the blocks that a program sees. To support attention windows, shorten the loops
-over keys and queries; nothing else depends on their bounds.
+With an attention window the loops over keys and queries pass over the blocks that the window
+touches, and the programs of dbias outside the window write zeros.
+
+`gpu.py` selects the blocks that a program sees.
 """
 
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ from jax.experimental import pallas as pl
 
 from tupe_jax.kernels.common import DropoutOrigin, dot, logits_of
 from tupe_jax.kernels.dropout import is_kept
+from tupe_jax.kernels.reference import masked_outside
+from tupe_jax.kernels.window import blocks_in_window
 
 ENOUGH_PROGRAMS = 512
 """Several per processor of a GPU; if there are fewer, programs share the sequences."""
@@ -48,6 +52,12 @@ class GpuSettings:
     scale: float
     rate: float
     """The dropout rate; 0: no dropout."""
+    window: int
+    """Query i attends to key j if |j - i| <= window / 2; 0: to all."""
+
+    def blocks_in_window(self, n: Any, block: int) -> tuple[Any, Any]:
+        """The bounds of a loop over the blocks that block n has in its window."""
+        return blocks_in_window(n, self.length, block, self.window)
 
     @property
     def bias_gradient_parts(self) -> int:
@@ -76,6 +86,7 @@ def gpu_attention_forward(
         largest, total, out = sums
         keys = pl.ds(n * size, size)
         bias = biases[0][:, keys] if biases else None
+        bias = _in_window(settings, bias, first_query, n * size, size)
         logits = logits_of(settings.scale, q, k_ref[keys], bias, mask_ref[keys][None])
         new_largest = jnp.maximum(largest, logits.max(1))
         weights = jnp.exp(logits - new_largest[:, None])
@@ -92,7 +103,8 @@ def gpu_attention_forward(
         jnp.zeros((size,), jnp.float32),
         jnp.zeros((size, settings.head_size), jnp.float32),
     )
-    largest, total, out = jax.lax.fori_loop(0, settings.length // size, add_keys, sums)
+    bounds = settings.blocks_in_window(pl.program_id(0), size)
+    largest, total, out = jax.lax.fori_loop(*bounds, add_keys, sums)
     inverse_total = 1 / total
     out_ref[...] = (out * (inverse_total / (1 - settings.rate))[:, None]).astype(out_ref.dtype)
     largest_ref[...] = largest
@@ -109,11 +121,12 @@ def gpu_attention_dq(settings: GpuSettings, origin_ref: Any, *refs: Any) -> None
     def add_keys(n: Any, dq: jax.Array) -> jax.Array:
         block = pl.ds(n * size, size)
         keys, bias = inputs.keys(block), inputs.bias(slice(None), block)
+        bias = _in_window(settings, bias, first_query, n * size, size)
         _, dlogits = _of_tile(settings, origin, queries, keys, bias, first_query, n * size)
         return dq + dot(dlogits.astype(keys.k.dtype), keys.k)
 
     zeros = jnp.zeros((size, settings.head_size), jnp.float32)
-    dq = jax.lax.fori_loop(0, settings.length // size, add_keys, zeros)
+    dq = jax.lax.fori_loop(*settings.blocks_in_window(pl.program_id(0), size), add_keys, zeros)
     dq_ref[...] = (dq * settings.scale).astype(dq_ref.dtype)
 
 
@@ -127,13 +140,15 @@ def gpu_attention_dkv(settings: GpuSettings, origin_ref: Any, *refs: Any) -> Non
     def add_queries(n: Any, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         block = pl.ds(n * size, size)
         queries, bias = inputs.queries(block), inputs.bias(block, slice(None))
+        bias = _in_window(settings, bias, n * size, first_key, size)
         used, dlogits = _of_tile(settings, origin, queries, keys, bias, n * size, first_key)
         dk, dv = sums
         dv += dot(used.astype(queries.g.dtype).T, queries.g)
         return dk + dot(dlogits.astype(queries.q.dtype).T, queries.q), dv
 
     zeros = jnp.zeros((size, settings.head_size), jnp.float32)
-    dk, dv = jax.lax.fori_loop(0, settings.length // size, add_queries, (zeros, zeros))
+    bounds = settings.blocks_in_window(pl.program_id(0), size)
+    dk, dv = jax.lax.fori_loop(*bounds, add_queries, (zeros, zeros))
     dk_ref[...] = (dk * settings.scale).astype(dk_ref.dtype)
     dv_ref[...] = dv.astype(dv_ref.dtype)
 
@@ -142,10 +157,11 @@ def gpu_attention_dbias(settings: GpuSettings, origin_ref: Any, *refs: Any) -> N
     """The gradient of a block of a head's bias, summed over a part of the batch."""
     inputs, dbias_ref = BackwardInputs(*refs[:-1]), refs[-1]
     size, parts = settings.block, settings.bias_gradient_parts
-    sequences, bias = settings.batch // parts, inputs.bias()
+    sequences = settings.batch // parts
     head, part = jax.lax.div(pl.program_id(2), parts), jax.lax.rem(pl.program_id(2), parts)
     origin = _origin(origin_ref, sequence=part * sequences, head=head)
     first_query, first_key = pl.program_id(1) * size, pl.program_id(0) * size
+    bias = _in_window(settings, inputs.bias(), first_query, first_key, size)
 
     def add_sequence(n: Any, dbias: jax.Array) -> jax.Array:
         queries, keys = inputs.queries(n), inputs.keys(n)
@@ -153,7 +169,13 @@ def gpu_attention_dbias(settings: GpuSettings, origin_ref: Any, *refs: Any) -> N
         return dbias + _of_tile(settings, here, queries, keys, bias, first_query, first_key)[1]
 
     zeros = jnp.zeros((size, size), jnp.float32)
-    dbias_ref[...] = jax.lax.fori_loop(0, sequences, add_sequence, zeros)
+    count: Any = sequences
+    if settings.window:
+        first, end = settings.blocks_in_window(pl.program_id(1), size)
+        is_in_window = (first <= pl.program_id(0)) & (pl.program_id(0) < end)
+        # Not `jnp.where`: JAX gives the constants in it the type of the condition on GPUs.
+        count = sequences * is_in_window.astype(jnp.int32)
+    dbias_ref[...] = jax.lax.fori_loop(0, count, add_sequence, zeros)
 
 
 class Queries(NamedTuple):
@@ -226,9 +248,25 @@ def _origin(origin_ref: Any, sequence: Any, head: Any) -> DropoutOrigin:
     return DropoutOrigin(origin_ref[0], origin_ref[1] + sequence, origin_ref[2] + head)
 
 
+def _in_window(
+    settings: GpuSettings, bias: jax.Array | None, first_query: Any, first_key: Any, size: int
+) -> jax.Array | None:
+    """The bias of a tile, which masks pairs outside the window."""
+    if not settings.window:
+        return bias
+    if bias is None:
+        bias = jnp.zeros((size, size), jnp.float32)
+    return masked_outside(bias, *_positions(first_query, first_key, size), settings.window)
+
+
+def _positions(first_query: Any, first_key: Any, size: int) -> tuple[jax.Array, jax.Array]:
+    """The positions of the queries and keys of a tile, [size, 1] and [1, size]."""
+    return first_query + jnp.arange(size)[:, None], first_key + jnp.arange(size)[None]
+
+
 def _kept(
     settings: GpuSettings, origin: DropoutOrigin, first_query: Any, first_key: Any, size: int
 ) -> jax.Array:
     """Which weights of a tile dropout keeps."""
-    i, j = first_query + jnp.arange(size)[:, None], first_key + jnp.arange(size)[None]
+    i, j = _positions(first_query, first_key, size)
     return is_kept(origin.seed, origin.sequence, origin.head, i, j, rate=settings.rate)

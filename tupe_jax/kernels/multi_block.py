@@ -1,8 +1,8 @@
 """Attention over long sequences: online softmax over blocks of keys, the bias from its factors.
 
 A program takes a block of queries. All keys and values of the sequence are in VMEM, the scores one
-block at a time. Kept for the backward pass: each query's largest logit and the sum of
-its exponentials.
+block at a time. Blocks of keys outside the attention window are skipped. Kept for the backward
+pass: each query's largest logit and the sum of its exponentials.
 
 VMEM limits the length, and the compiler refuses what does not fit: in bfloat16 with heads of 64,
 8,192 tokens compile for v5p (64 MiB a core) and 16,384 do not, by a fraction of a MiB; 32,768
@@ -21,7 +21,13 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from tupe_jax.kernels.block_sizes import LANES, Tiles, long_tiles_for, long_vmem_bytes
+from tupe_jax.kernels.block_sizes import (
+    LANES,
+    Tiles,
+    long_block,
+    long_tiles_for,
+    long_vmem_bytes,
+)
 from tupe_jax.kernels.common import (
     KernelSettings,
     dot,
@@ -38,6 +44,7 @@ from tupe_jax.kernels.multi_block_common import (
     LongBlockSpecs,
     bias_arrays,
     bias_names,
+    for_key_blocks,
     key_block,
     long_kept,
     long_logits,
@@ -46,9 +53,7 @@ from tupe_jax.kernels.multi_block_common import (
     windows_of_distances,
 )
 from tupe_jax.kernels.reference import MASKED
-
-BLOCK = 512
-"""Queries and keys of a score tile."""
+from tupe_jax.kernels.window import pairs_computed
 
 
 def multi_block_attention(
@@ -61,12 +66,17 @@ def multi_block_attention(
     *,
     scale: float,
     rate: float,
+    window: int = 0,
     first_sequence: jax.Array | int = 0,
     first_head: jax.Array | int = 0,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> jax.Array:
-    """`reference.attention` with the bias `factored.dense(bias)`, neither of size S x S."""
+    """`reference.attention` with the bias `factored.dense(bias)`, neither of size S x S.
+
+    `block` is the size of a score tile in queries and in keys; None: what suits the window.
+    """
     B, S, H, d = q_BxSxHxd.shape
+    block = block or long_block(window)
     tiles = long_tiles_for(B, S, H, d, block)
     more_tokens, more_heads = tiles.length - S, tiles.num_heads - H
 
@@ -94,7 +104,7 @@ def multi_block_attention(
         thetas = jnp.stack([bias.theta_1_H, bias.theta_2_H], 1).astype(jnp.float32)
         arrays = replace(arrays, thetas_Hx2=with_all_heads(thetas))
     out = _long(
-        KernelSettings(tiles, scale, 0.0 if seed is None else rate),
+        KernelSettings(tiles, scale, 0.0 if seed is None else rate, window),
         packed(q_BxSxHxd),
         packed(k_BxSxHxd),
         packed(v_BxSxHxd),
@@ -133,6 +143,7 @@ def _forward(
         grid=specs.grid,
         vmem_bytes=long_vmem_bytes(tiles, q_BxSxF.dtype.itemsize, backward=False),
         products=2,
+        pairs=pairs_computed(tiles.length, tiles.queries, settings.window),
         tiles=tiles,
         name="long_attention_forward",
     )
@@ -177,9 +188,9 @@ def _forward_kernel(
                 weights = jnp.where(long_kept(settings, index, head, n), weights, 0.0)
             return larger, total, mixed * shrink + dot(weights.astype(q.dtype), v)
 
-        largest, total, mixed = jax.lax.fori_loop(
-            0,
-            tiles.length // size,
+        largest, total, mixed = for_key_blocks(
+            settings,
+            index,
             add_block,
             (
                 jnp.full((size, 1), 3 * MASKED, jnp.float32),
@@ -235,6 +246,7 @@ def _gradients(
         grid=specs.grid,
         vmem_bytes=long_vmem_bytes(tiles, q_BxSxF.dtype.itemsize, backward=True),
         products=5,
+        pairs=pairs_computed(tiles.length, tiles.queries, settings.window),
         tiles=tiles,
         name="long_attention_backward",
         scratch=[pltpu.VMEM((tiles.length, tiles.features), jnp.float32)] * 2,
@@ -316,7 +328,7 @@ def _backward_kernel(
             _add_bias_gradients(tiles, index, bias, dbias, dlogits, q.dtype, head, n)
             return dq + dot(dscores, k)
 
-        dq = jax.lax.fori_loop(0, blocks, add_block, dq)
+        dq = for_key_blocks(settings, index, add_block, dq)
     dq_ref[0] = dq.astype(dq_ref.dtype)
 
     @pl.when(last_block)

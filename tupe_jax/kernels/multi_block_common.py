@@ -4,6 +4,7 @@ A block of a bias that depends on j - i only is made and summed up in registers:
 cut from a window of 2b values, tile[i, j] = window[b + j - i].
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +16,8 @@ from jax.experimental.pallas import tpu as pltpu
 from tupe_jax.kernels.block_sizes import LANES, Tiles
 from tupe_jax.kernels.common import DropoutOrigin, KernelSettings, dot, of_head
 from tupe_jax.kernels.dropout import is_kept
+from tupe_jax.kernels.reference import masked_outside
+from tupe_jax.kernels.window import blocks_in_window
 
 _SUBLANES = 8
 
@@ -84,6 +87,16 @@ class BlockIndex:
         return cls(origin, first_head, pl.program_id(2))
 
 
+def for_key_blocks(
+    settings: KernelSettings, index: BlockIndex, add_block: Callable[[Any, Any], Any], sums: Any
+) -> Any:
+    """Apply sums = add_block(n, sums) to the key blocks that this program's queries attend to."""
+    tiles = settings.tiles
+    n = index.query_block
+    first, end = blocks_in_window(n, tiles.length, tiles.queries, settings.window)
+    return jax.lax.fori_loop(first, end, add_block, sums)
+
+
 def key_block(tiles: Tiles, n: Any) -> Any:
     return pl.ds(pl.multiple_of(n * tiles.queries, tiles.queries), tiles.queries)
 
@@ -98,8 +111,12 @@ def long_logits(
     head: int,
     n: Any,
 ) -> jax.Array:
-    """The logits q k^T scale + bias for key block n, with padding masked, in float32."""
+    """The logits q k^T scale + bias for key block n, in float32.
+
+    Padding and pairs outside the window are masked.
+    """
     tiles = settings.tiles
+    i, j = query_and_key_positions(tiles, index, n)
     total = jnp.zeros((tiles.queries, tiles.queries), jnp.float32)
     if "windows_HxNxW" in bias:
         window = n - index.query_block + tiles.length // tiles.queries - 1
@@ -112,9 +129,9 @@ def long_logits(
         total += dot(p_q, p_k, contract=(1, 1))
     if "thetas_Hx2" in bias:
         theta_1, theta_2 = (bias["thetas_Hx2"][index.first_head + head, m] for m in (0, 1))
-        i, j = query_and_key_positions(tiles, index, n)
         total = jnp.where(i == 0, theta_1, jnp.where(j == 0, theta_2, total))
-    return dot(q, k, contract=(1, 1)) * settings.scale + mask_1xk + total
+    logits = dot(q, k, contract=(1, 1)) * settings.scale + mask_1xk + total
+    return masked_outside(logits, i, j, settings.window)
 
 
 def long_kept(settings: KernelSettings, index: BlockIndex, head: int, n: Any) -> jax.Array:

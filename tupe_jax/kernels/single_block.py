@@ -1,6 +1,7 @@
 """Attention with a batch-shared bias as one Pallas TPU kernel: no scores in HBM.
 
-A program holds the scores of its queries for all keys, so softmax is plain. The backward pass
+A program holds the scores of its queries for all keys, so softmax is plain. An attention window is
+a mask. The backward pass
 recomputes what it needs from q, k and v; nothing else is kept. The gradient of the bias is summed
 over the batch in VMEM: its output block stays while the batch passes by.
 """
@@ -21,6 +22,7 @@ from tupe_jax.kernels.common import (
     dropout_origin,
     for_each,
     for_each_query_block,
+    in_window_here,
     keep,
     kept_here,
     key_mask,
@@ -41,6 +43,7 @@ def single_block_attention(
     *,
     scale: float,
     rate: float,
+    window: int = 0,
     first_sequence: jax.Array | int = 0,
     first_head: jax.Array | int = 0,
 ) -> jax.Array:
@@ -51,7 +54,7 @@ def single_block_attention(
     """
     B, S, H, d = q_BxSxHxd.shape
     tiles = tiles_for(B, S, H, d)
-    settings = KernelSettings(tiles, scale, 0.0 if seed is None else rate)
+    settings = KernelSettings(tiles, scale, 0.0 if seed is None else rate, window)
     more_tokens, more_heads = tiles.length - S, tiles.num_heads - H
 
     def packed(x: jax.Array) -> jax.Array:
@@ -95,6 +98,7 @@ def _fused(
         grid=tiles.grid,
         vmem_bytes=forward_vmem_bytes(tiles, q_BxSxF.dtype.itemsize),
         products=2,
+        pairs=tiles.length**2,
         tiles=tiles,
         name="attention_forward",
     )
@@ -132,6 +136,7 @@ def _forward_kernel(
             k, v = (of_head(tiles, head, x_ref[sequence]) for x_ref in (k_ref, v_ref))
             bias = None if bias_ref is None else bias_ref[head, queries]
             logits = logits_of(settings.scale, q, k, bias, mask_ref[sequence])
+            logits = in_window_here(settings, logits, queries)
             weights = jnp.exp(logits - logits.max(-1, keepdims=True))
             total = weights.sum(-1, keepdims=True)
             if settings.rate:
@@ -171,6 +176,7 @@ def _gradients(
         grid=tiles.grid,
         vmem_bytes=backward_vmem_bytes(tiles, q_BxSxF.dtype.itemsize),
         products=5,
+        pairs=tiles.length**2,
         tiles=tiles,
         name="attention_backward",
         scratch=[pltpu.VMEM((tiles.length, tiles.features), jnp.float32)] * 2,
@@ -206,6 +212,7 @@ def _backward_kernel(
             q, g = (of_head(tiles, head, x_ref[sequence, queries]) for x_ref in (q_ref, g_ref))
             bias = None if bias_ref is None else bias_ref[head, queries]
             logits = logits_of(settings.scale, q, k, bias, mask_ref[sequence])
+            logits = in_window_here(settings, logits, queries)
             weights = jnp.exp(logits - logits.max(-1, keepdims=True))
             weights *= 1 / weights.sum(-1, keepdims=True)
             used, dweights = weights, dot(g, v, contract=(1, 1))

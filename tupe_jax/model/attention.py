@@ -12,21 +12,23 @@ from jax.ad_checkpoint import checkpoint_name
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
+from tupe_jax.kernels.banded import banded_attention
 from tupe_jax.kernels.cudnn import cudnn_attention
 from tupe_jax.kernels.factored import FactoredBias, dense, sum_of_factored
 from tupe_jax.kernels.gpu import gpu_attention
 from tupe_jax.kernels.multi_block import multi_block_attention
-from tupe_jax.kernels.reference import MASKED, drop
+from tupe_jax.kernels.reference import MASKED, drop, masked_outside
 from tupe_jax.kernels.sharded import Attend, Bias, on_mesh
 from tupe_jax.kernels.single_block import single_block_attention
-from tupe_jax.model.attention_backend import PallasKernel, attention_choice, platform_here
+from tupe_jax.model.attention_backend import Kernel, attention_choice, platform_here
 from tupe_jax.model.layers import Axis, Linear, Weight, make_norm, zeros
 from tupe_jax.model.positions import LayerPositions, logit_scale, sum_of
 
-_KERNELS: Mapping[PallasKernel, Callable[..., jax.Array]] = {
+_KERNELS: Mapping[Kernel, Callable[..., jax.Array]] = {
     "single_block": single_block_attention,
     "multi_block": multi_block_attention,
     "gpu": gpu_attention,
+    "banded": banded_attention,
 }
 
 
@@ -78,7 +80,7 @@ class SelfAttention(nnx.Module):
         length = x_BxSxD.shape[1]
         choice = attention_choice(self.config, platform_here(), length, shared.window)
         if choice.kernel is not None:
-            attend = partial(_KERNELS[choice.kernel], scale=scale, rate=rate)
+            attend = partial(_KERNELS[choice.kernel], scale=scale, rate=rate, window=shared.window)
             out_BxSxHxd = self._fused(attend, x_BxSxD, shared, seed)
         elif choice.implementation == "cudnn" and seed is None:
             out_BxSxHxd = self._fused(partial(cudnn_attention, scale=scale), x_BxSxD, shared, seed)
@@ -91,7 +93,7 @@ class SelfAttention(nnx.Module):
     def _fused(
         self, attend: Attend, x_BxSxD: jax.Array, shared: AttentionInputs, seed: jax.Array | None
     ) -> jax.Array:
-        """Attention by a kernel, for encodings without terms that need the tokens."""
+        """Attention by a function, for encodings without terms that need the tokens."""
         q, k, v = self._project_apart(x_BxSxD)
         q, k = self.positions.queries_keys(shared.once, *self._normed(q, k))
         bias = self._bias(x_BxSxD.shape[1], shared)
@@ -151,9 +153,8 @@ class SelfAttention(nnx.Module):
         if isinstance(bias, FactoredBias):
             bias = dense(bias, x_BxSxD.shape[1])
         logits = scores * logit_scale(self.config) + with_padding(shared.is_token_BxS, bias)
-        if shared.window:
-            logits = jnp.where(in_window_SxS(x_BxSxD.shape[1], shared.window), logits, MASKED)
-        return jax.nn.softmax(logits), v
+        i_S = jnp.arange(x_BxSxD.shape[1])
+        return jax.nn.softmax(masked_outside(logits, i_S[:, None], i_S, shared.window)), v
 
     def _more_scores(self, shared: AttentionInputs, q: jax.Array, k: jax.Array) -> jax.Array | None:
         """Terms of positions and segments that need the tokens, before the scale."""
@@ -162,11 +163,6 @@ class SelfAttention(nnx.Module):
             return scores
         of_segments = self.segments.scores_BxHxSxS(shared.segment_BxS, q)
         return of_segments if scores is None else scores + of_segments
-
-
-def in_window_SxS(length: int, window: int) -> jax.Array:
-    """Whether token i attends to token j: |j - i| <= window / 2."""
-    return abs(jnp.arange(length)[:, None] - jnp.arange(length)) <= window // 2
 
 
 def with_padding(is_token_BxS: jax.Array, bias_HxSxS: jax.Array | None) -> jax.Array:

@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 
 from tupe_jax.config.schema import ModelConfig
-from tupe_jax.kernels.block_sizes import fits_one_tile
-from tupe_jax.model.positions import encodings
+from tupe_jax.kernels.banded import band_block
+from tupe_jax.kernels.block_sizes import fits_one_tile, long_block
+from tupe_jax.kernels.window import skips_half
+from tupe_jax.model.positions import Encoding, encodings
 from tupe_jax.utils.errors import UserError
 
 Implementation = Literal["xla", "pallas", "cudnn"]
 
-PallasKernel = Literal["single_block", "multi_block", "gpu"]
-"""A module of `tupe_jax.kernels`."""
+Kernel = Literal["single_block", "multi_block", "gpu", "banded"]
+"""A module of `tupe_jax.kernels`. The last is XLA's, the others are Pallas kernels."""
 
 _FUSED = ("tpu", "gpu")
 """The platforms for which we have kernels."""
@@ -44,16 +46,24 @@ class Choice:
 
     implementation: Implementation
     reason: str
-    kernel: PallasKernel | None = None
-    """The TPU kernel that `pallas` chooses."""
+    kernel: Kernel | None = None
+    """None: scores of all pairs."""
 
     @property
     def takes_factors(self) -> bool:
         """Whether the kernel makes the bias from its factors, as it must for long sequences."""
-        return self.kernel == "multi_block"
+        return self.kernel in ("multi_block", "banded")
 
     def __str__(self) -> str:
         return f"attention: {self.implementation} ({self.reason})"
+
+
+def attention_choices(config: ModelConfig, platform: str, length: int) -> dict[int, Choice]:
+    """The choice for each window in use. Kernels may differ, the implementation does not."""
+    return {
+        window: attention_choice(config, platform, length, window)
+        for window in dict.fromkeys(config.windows)
+    }
 
 
 def attention_choice(config: ModelConfig, platform: str, length: int, window: int = 0) -> Choice:
@@ -64,9 +74,9 @@ def attention_choice(config: ModelConfig, platform: str, length: int, window: in
     """
     requested = config.attention_implementation
     if requested == "xla":
-        return Choice("xla", "requested")
+        return _by_xla(config, length, window, "requested")
     if requested == "auto" and platform not in _FUSED:
-        return Choice("xla", f"no fused kernel for {platform}")
+        return _by_xla(config, length, window, f"no fused kernel for {platform}")
     wanted: Implementation = "pallas" if requested == "auto" else requested
     obstacle = _obstacle(config, wanted, platform, length, window)
     if obstacle is not None and requested != "auto":
@@ -75,37 +85,54 @@ def attention_choice(config: ModelConfig, platform: str, length: int, window: in
             "set it to 'auto' or 'xla'"
         )
     if obstacle is not None:
-        return Choice("xla", f"not {wanted}: {obstacle}")
+        return _by_xla(config, length, window, f"not {wanted}: {obstacle}")
     reason = "requested" if requested != "auto" else f"the fused kernel for {platform}"
     if wanted == "pallas":
-        if platform == "gpu":
-            return Choice("pallas", reason, "gpu")
-        if _fits_one_block(config, length):
-            return Choice("pallas", f"{reason}; one block of keys", "single_block")
-        return Choice("pallas", f"{reason}; many blocks of keys", "multi_block")
+        kernel = _pallas_kernel(config, platform, length, window)
+        return Choice("pallas", f"{reason}{_scores_computed(kernel, window)}", kernel)
     if config.attention_dropout:
         reason += f"; xla in training, for model.attention_dropout={config.attention_dropout}"
     return Choice("cudnn", reason)
+
+
+def _by_xla(config: ModelConfig, length: int, window: int, reason: str) -> Choice:
+    """Without a Pallas kernel. Terms that need the tokens have scores of all pairs."""
+    from_factors = not _terms_of_tokens(config) and not _dense_biases(config)
+    if window and from_factors and skips_half(length, band_block(window), window):
+        return Choice("xla", f"{reason}{_scores_computed('banded', window)}", "banded")
+    return Choice("xla", reason)
+
+
+def _pallas_kernel(config: ModelConfig, platform: str, length: int, window: int) -> Kernel:
+    if platform == "gpu":
+        return "gpu"
+    if not _fits_one_block(config, length):
+        return "multi_block"
+    if window and not _dense_biases(config) and skips_half(length, long_block(window), window):
+        return "multi_block"
+    return "single_block"
+
+
+def _scores_computed(kernel: Kernel, window: int) -> str:
+    """For the log: which scores a kernel computes."""
+    if kernel == "single_block":
+        return "; one block of keys" + (f", masked outside a window of {window}" if window else "")
+    if window:
+        return f"; blocks of keys in a window of {window}"
+    return "; many blocks of keys" if kernel == "multi_block" else ""
 
 
 def _obstacle(
     config: ModelConfig, wanted: Implementation, platform: str, length: int, window: int
 ) -> str | None:
     """Why a fused kernel cannot run, or should not; None if it can."""
-    chosen = {
-        f"position.{part}={getattr(config.position, part)!r}": encoding
-        for part, encoding in encodings(config).items()
-    }
-    need_tokens = [name for name, encoding in chosen.items() if encoding.scores]
-    if config.segment_attention:
-        need_tokens.append("model.segment_attention=True")
-    dense_biases = [name for name, encoding in chosen.items() if encoding.bias]
-    if window:
-        return f"it has no attention window, and model.attention_window={window}"
+    need_tokens, dense_biases = _terms_of_tokens(config), _dense_biases(config)
     if need_tokens:
         return f"{need_tokens[0]} adds terms that need the tokens"
+    if wanted == "cudnn" and window:
+        return f"cuDNN has no window on both sides, and model.attention_window={window}"
     if wanted == "cudnn":
-        has_bias = any(encoding.has_bias for encoding in chosen.values())
+        has_bias = any(encoding.has_bias for encoding in encodings(config).values())
         return _obstacle_to_cudnn(config, platform, length, has_bias)
     if platform == "gpu":
         return _obstacle_on_gpus(config)
@@ -143,6 +170,24 @@ def _obstacle_to_cudnn(
     if has_bias and length % 2:
         return f"cuDNN cannot train a bias for sequences of an odd length, {length} tokens"
     return None
+
+
+def _encodings_by_setting(config: ModelConfig) -> dict[str, Encoding]:
+    return {
+        f"position.{part}={getattr(config.position, part)!r}": encoding
+        for part, encoding in encodings(config).items()
+    }
+
+
+def _terms_of_tokens(config: ModelConfig) -> list[str]:
+    """The settings that add terms which need the tokens."""
+    names = [name for name, encoding in _encodings_by_setting(config).items() if encoding.scores]
+    return [*names, "model.segment_attention=True"] if config.segment_attention else names
+
+
+def _dense_biases(config: ModelConfig) -> list[str]:
+    """The settings whose bias has no factors."""
+    return [name for name, encoding in _encodings_by_setting(config).items() if encoding.bias]
 
 
 def _fits_one_block(config: ModelConfig, length: int) -> bool:

@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.distributed.sharding_rules import constrain
 from tupe_jax.model.attention import AttentionInputs, SelfAttention, segment_BxS
-from tupe_jax.model.attention_backend import attention_choice, platform_here, unrolls_layers
+from tupe_jax.model.attention_backend import attention_choices, platform_here, unrolls_layers
 from tupe_jax.model.layers import (
     ACTIVATIONS,
     Axis,
@@ -187,8 +187,8 @@ class Encoder(nnx.Module):
         """
         config, positions, length = self.config, self.positions, tokens_BxS.shape[1]
         in_factors = {
-            window: attention_choice(config, platform_here(), length, window).takes_factors
-            for window in dict.fromkeys(config.windows)
+            window: choice.takes_factors
+            for window, choice in attention_choices(config, platform_here(), length).items()
         }
         biases = {
             factored: (positions.factored_bias if factored else positions.bias_HxSxS)(length)

@@ -19,6 +19,7 @@ from flax import nnx
 from jax.extend.core import jaxprs_in_params
 
 from tupe_jax.config.schema import ModelConfig
+from tupe_jax.kernels.window import pairs_in_window
 from tupe_jax.model.positions import LayerPositions, SharedPositions
 
 
@@ -74,12 +75,6 @@ def _scores_and_values(config: ModelConfig, length: int, window: int) -> float:
     """FLOPs per token of the products over pairs of tokens, including position terms."""
     of_a_pair = 2 * (2 * config.hidden_size) + _position_flops(config, length).per_token / length
     return of_a_pair * pairs_in_window(length, window) / length
-
-
-def pairs_in_window(length: int, window: int) -> int:
-    """How many pairs (i, j) of `length` tokens have |j - i| <= window / 2; all without a window."""
-    side = min(window // 2, length - 1) if window else length - 1
-    return length * (2 * side + 1) - side * (side + 1)
 
 
 def _layer(config: ModelConfig, length: int, window: int) -> float:

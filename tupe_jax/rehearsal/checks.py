@@ -216,8 +216,9 @@ def _compile(plan: Plan) -> CompileResult:
 def _memory(result: CompileResult) -> Finding:
     used, memory = result.compiled.peak_bytes, result.target.chip.memory
     text = (
-        f"{used / GIB:.2f} of {memory / GIB:.2f} GiB per device, {result.attention.implementation} "
-        f"attention, compiled in {duration(result.compiled.seconds)}"
+        f"{used / GIB:.2f} of {memory / GIB:.2f} GiB per device, "
+        f"{result.attention_implementation} attention, "
+        f"compiled in {duration(result.compiled.seconds)}"
     )
     values = {"peak_bytes_per_device": used, "hbm_bytes_per_device": memory}
     if result.fits:

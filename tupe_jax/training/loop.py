@@ -21,7 +21,7 @@ from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, block_on_cpu, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from tupe_jax.model.attention_backend import attention_choice
+from tupe_jax.model.attention_backend import attention_choices
 from tupe_jax.objectives.base import Exported, Objective
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.compilation_cache import compilation_cache
@@ -109,7 +109,9 @@ def _pretrain(
     check_settings(config, mesh)  # before the data is made
     plan = plan_state(config, mesh)
     platform = mesh.devices.flat[0].platform
-    logger.info("%s", attention_choice(config.model, platform, config.data.length))
+    choices = attention_choices(config.model, platform, config.data.length)
+    for choice in dict.fromkeys(choices.values()):
+        logger.info("%s", choice)
     checkpoint_seconds = 60 * config.watchdog.checkpoint_minutes
     checkpoints = Checkpoints(
         workdir / CHECKPOINTS, config.checkpoint, processes, checkpoint_seconds
