@@ -155,12 +155,13 @@ def test_variants_of_one_name_are_pooled_only_if_they_are_alike(tmp_path):
     studies = {
         "six": Invented(CONFIG, tmp_path).collect(),
         "two": Invented(replace(CONFIG, variants=(other, CONFIG.variants[5])), tmp_path).collect(),
+        "three": Invented(replace(CONFIG, variants=(other,)), tmp_path).collect(),
     }
     loss = columns_of(studies["six"])[:1]
     found, *_ = correlations(comparable_with("six", studies), loss)
     assert found["variants"] == 7
     runs = Counter(name for name, _, _ in found["points"])
-    assert (runs["TUPE-A"], runs["TUPE-A of two"], runs["TUPE-R"]) == (3, 3, 6)
+    assert (runs["TUPE-A"], runs["TUPE-A of two"], runs["TUPE-R"]) == (3, 6, 6)
 
 
 def test_a_hundred_runs_take_seconds_and_every_file_is_read_once(tmp_path, monkeypatch):

@@ -69,16 +69,15 @@ def correlations(
 ) -> Iterator[Json]:
     """Correlate each measure of position-only attention with the loss and with every score.
 
-    A variant that several studies share counts once, with the runs of all of them. Different
-    variants of the same name are told apart by the name of the study.
+    A variant that several studies share counts once, with the runs of all of them. If different
+    variants have the same name, all but the first get the name of their study, too.
     """
     runs: list[tuple[str, RunRecord]] = []
     families: dict[str, str] = {}
-    known: dict[str, Variant] = {}
+    named: list[tuple[Variant, str]] = []
     for study, results in studies.items():
         for variant in results.config.variants:
-            is_other = known.setdefault(variant.name, variant) != variant
-            name = f"{variant.name} of {study}" if is_other else variant.name
+            name = _name_in(study, variant, named)
             of_seeds = sorted(results.runs[variant.name].items())
             runs += [(name, record) for _, record in of_seeds if record.is_measured]
             config = run_config(results.config, variant, 0, results.config.learning_rates[0])
@@ -94,6 +93,16 @@ def correlations(
             if found is not None:
                 over = list(studies) if len(studies) > 1 else []
                 yield {"measure": title, "score": column.title, "over": over, **found}
+
+
+def _name_in(study: str, variant: Variant, named: list[tuple[Variant, str]]) -> str:
+    """The name of a variant, the same in all studies; a new one is added to `named`."""
+    for other, name in named:
+        if other == variant:
+            return name
+    is_taken = any(name == variant.name for _, name in named)
+    named.append((variant, f"{variant.name} of {study}" if is_taken else variant.name))
+    return named[-1][1]
 
 
 def correlation_table(found: Sequence[Json]) -> Iterator[str]:
