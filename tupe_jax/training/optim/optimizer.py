@@ -36,7 +36,7 @@ def make_optimizer(
     every parameter; the others leave out biases, LayerNorms and the like. Positional parameters
     have `position_learning_rate_factor` times the learning rate.
     """
-    clip = [clip_by_global_norm(config.clip_norm)] if config.clip_norm > 0 else []
+    clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm > 0 else []
     direction = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     rate = [optax.scale_by_learning_rate(schedule), *_position_rate(config)]
     return optax.chain(*clip, *direction(config), *rate)
@@ -86,21 +86,6 @@ OPTIMIZERS: Mapping[str, Callable[[OptimizerConfig], list[optax.GradientTransfor
     "lamb": _lamb,
     "muon": _muon,
 }
-
-
-def clip_by_global_norm(largest: float) -> optax.GradientTransformation:
-    """Scale all gradients by one number, so that their norm is at most `largest`.
-
-    optax's function of this name divides each gradient, which XLA computes apart and stores; a
-    product becomes part of the update of each moment.
-    """
-
-    def clipped(gradients: Params, _: Params | None) -> Params:
-        factor = largest / jnp.maximum(optax.tree.norm(gradients), largest)
-        scaled: Params = jax.tree.map(lambda g: g * factor, gradients)
-        return scaled
-
-    return optax.stateless(clipped)
 
 
 # --------------------------------------------------------------------------------- released Adam
