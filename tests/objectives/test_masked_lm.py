@@ -9,7 +9,12 @@ from flax import nnx
 
 from tests.model.helpers import logits, random_tokens, small_config, spread_model
 from tupe_jax.config.schema import Config
-from tupe_jax.objectives.masked_lm import MaskedLMObjective, cross_entropy, masked_lm_term
+from tupe_jax.objectives.masked_lm import (
+    MaskedLMObjective,
+    cross_entropy,
+    is_argmax,
+    masked_lm_term,
+)
 from tupe_jax.objectives.masking import MaskedBatch
 
 ROWS, LENGTH, SLOTS, VOCAB = 4, 13, 3, 50
@@ -96,3 +101,9 @@ def test_logits_in_half_precision_are_summed_in_single():
     exact = values.astype(np.float64)
     expected = np.log(np.exp(exact).sum(-1)) - exact[np.arange(5), targets]
     np.testing.assert_allclose(ours, expected, rtol=1e-6)
+
+
+def test_of_equal_logits_the_first_is_the_prediction():
+    logits = np.random.default_rng(0).integers(0, 3, (50, 8)).astype(np.float32)
+    targets = np.arange(50) % 8
+    np.testing.assert_array_equal(is_argmax(logits, targets), logits.argmax(-1) == targets)

@@ -12,8 +12,8 @@ from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from tupe_jax.distributed.process_group import SINGLE_PROCESS
 from tupe_jax.run import compilation_cache as compilation_cache_module
-from tupe_jax.run.compilation_cache import FOLDER, compilation_cache, cpu_name
-from tupe_jax.utils.paths import Path
+from tupe_jax.run.compilation_cache import FOLDER, compilation_cache, cpu_name, versions_name
+from tupe_jax.utils.paths import Path, glob_in
 
 HIT = "/jax/compilation_cache/cache_hits"
 SETTING = "jax_compilation_cache_dir"
@@ -50,11 +50,17 @@ def compiled_here(events):
     return events.count(HIT) == before
 
 
+def folder(workdir):
+    return workdir / FOLDER / versions_name() / cpu_name()
+
+
 def entries(workdir):
-    return sorted((workdir / FOLDER / cpu_name()).glob("*-cache"))
+    return sorted(glob_in(folder(workdir), "*-cache"))
 
 
-def test_a_program_is_compiled_once(workdir, events):
+@pytest.mark.parametrize("storage", ["workdir", "gs_folder"])
+def test_a_program_is_compiled_once(storage, events, request):
+    workdir = request.getfixturevalue(storage)
     with compilation_cache(workdir) as keep:
         assert compiled_here(events)
         keep()
@@ -106,9 +112,34 @@ def test_a_program_under_the_name_of_another_is_not_used(workdir, events, caplog
 def test_what_was_compiled_for_another_cpu_is_not_used(workdir, events):
     with compilation_cache(workdir):
         compiled_here(events)
-    (workdir / FOLDER / cpu_name()).rename(workdir / FOLDER / "cpu-of-another-kind")
+    folder(workdir).rename(folder(workdir).with_name("cpu-of-another-kind"))
     with compilation_cache(workdir):
         assert compiled_here(events)
+
+
+@pytest.mark.parametrize("storage", ["workdir", "gs_folder"])
+def test_programs_of_other_versions_are_deleted_when_new_ones_are_kept(
+    storage, events, request, caplog
+):
+    workdir = request.getfixturevalue(storage)
+    here = folder(workdir)
+    elsewhere = here.with_name("cpu-of-another-kind") / "jit_f-1-cache"
+    others = [
+        workdir / FOLDER / "versions-of-before" / cpu_name() / "jit_f-1-cache",
+        workdir / FOLDER / "cpu-without-versions" / "jit_f-1-cache",
+    ]
+    for file in (elsewhere, *others):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"a program")
+    with compilation_cache(workdir) as keep:
+        keep()
+        assert all(file.exists() for file in others)  # nothing was compiled yet
+        assert compiled_here(events)
+        keep()
+        assert not any(file.exists() for file in others)
+    assert elsewhere.exists()
+    assert entries(workdir)
+    assert not caplog.records
 
 
 def test_a_cache_of_the_user_is_used_instead(workdir, tmp_path_factory):
@@ -153,6 +184,16 @@ def test_processes_that_find_different_programs_all_compile(workdir, events):
         compiled_here(events)
     with compilation_cache(workdir, OneOfTwo()):
         assert compiled_here(events)
+
+
+def test_if_one_program_cannot_be_read_none_is_used(workdir, events, caplog):
+    """Another process, which reads it, would use it."""
+    with compilation_cache(workdir):
+        compiled_here(events)
+    (folder(workdir) / "z-cache").mkdir()
+    with compilation_cache(workdir):
+        assert compiled_here(events)
+    assert [str(folder(workdir)) in record.message for record in caplog.records] == [True]
 
 
 KILLED = """

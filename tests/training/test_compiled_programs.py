@@ -1,6 +1,8 @@
 """Runs that take their programs from the work directory, and lose them, have the same numbers."""
 
 import os
+import re
+import signal
 
 import jax
 import pytest
@@ -16,6 +18,22 @@ from tupe_jax.utils.paths import glob_in
 pytestmark = pytest.mark.slow
 SETTING = "jax_compilation_cache_dir"
 HIT = "Persistent compilation cache hit for 'jit_train_step'"
+# Prints the name of each program that is not in the cache.
+REPORTS_MISSES = """
+import logging, re, sys
+from tupe_jax.cli import main
+
+class Report(logging.Handler):
+    def emit(self, record):
+        if found := re.match("PERSISTENT COMPILATION CACHE MISS for '(.*?)'", record.getMessage()):
+            print("miss", found[1], flush=True)
+
+logger = logging.getLogger("jax._src.compiler")
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+logger.addHandler(Report())
+sys.exit(main())
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +47,7 @@ def without_the_cache_of_tests(monkeypatch):
 
 
 def entries(workdir):
-    return list(glob_in(workdir, f"{FOLDER}/*/*-cache"))
+    return list(glob_in(workdir, f"{FOLDER}/*/*/*-cache"))
 
 
 @pytest.fixture
@@ -58,6 +76,34 @@ def test_stopped_resumed_and_with_all_programs_damaged(corpus, tmp_path, hits):
     runs.run_here(arguments, run)
     assert hits() == 2
     runs.assert_same_run(arguments, calm, run)
+
+
+def test_two_processes_resume_with_them_after_a_kill(corpus, tmp_path):
+    steps = {"train.steps": 2000, "checkpoint.every": 20, "eval.every": 5}
+    arguments = [*runs.settings(corpus, **steps), *runs.mesh(data=2)]
+
+    def start(lines):
+        """Two processes, killed when so many metrics are written; what they compiled."""
+        processes = runs.start_many(arguments, tmp_path, 2, program=("-c", REPORTS_MISSES))
+        runs.wait_for_lines(processes[0], tmp_path, lines)
+        ended = runs.end_all(processes, signal.SIGKILL)
+        assert [each.code for each in ended] == [-signal.SIGKILL] * 2, ended[0].err
+        written = {(line["step"], "loss" in line): line for line in runs.numbers(tmp_path)}
+        compiled = [set(re.findall("^miss (.*)", each.out, re.MULTILINE)) for each in ended]
+        return written, compiled, ended[0].err
+
+    before, (first, _), _ = start(60)
+    assert {"jit_init", "jit_train_step", "jit_sums_of"} <= first
+    (evaluation,) = (entry for entry in entries(tmp_path) if "jit_sums_of" in entry.name)
+    os.truncate(evaluation, 1000)
+    after, (resumed, other), log = start(len(before) + 5)
+    of_restoring = {"jit__psum"}  # the first start restored nothing
+    assert resumed == {"jit_sums_of", *of_restoring}
+    assert evaluation.name in log
+    assert "jit_train_step" in other  # on CPUs the keys of JAX differ by process
+    repeated = before.keys() & after.keys()
+    assert {key: before[key] for key in repeated} == {key: after[key] for key in repeated}
+    assert len(repeated) == len(before)
 
 
 @pytest.mark.usefixtures("optimised")

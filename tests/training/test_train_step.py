@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,13 @@ import pytest
 from tests.model.helpers import small_config
 from tupe_jax import cli
 from tupe_jax.bench import save_speed
+from tupe_jax.config.loading import from_config_dict, load_config
 from tupe_jax.config.schema import Config, MeshConfig, ObjectiveConfig, TrainConfig
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.training.optim.optimizer import make_optimizer
 from tupe_jax.training.train_state import plan_state
-from tupe_jax.training.train_step import make_train_step
+from tupe_jax.training.train_step import lower_train_step, make_train_step
 
 
 @functools.cache
@@ -160,3 +162,17 @@ def test_bench_reports_the_cost_of_a_save(monkeypatch, capsys):
     assert result["share"] == pytest.approx(
         result["extra_seconds"] / (every * result["step_seconds"])
     )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
+def test_on_a_cpu_the_update_is_in_place():
+    config = from_config_dict(load_config("tupe_r:tiny", ["--config.model.num_layers=1"]))
+    mesh = make_mesh(config.mesh)
+    plan = plan_state(config, mesh)
+    schedule = optax.constant_schedule(1e-2)
+    step = lower_train_step(config, plan, mesh, make_objective(config), schedule).compile()
+    table = f"f32[{config.model.vocab_size},{config.model.hidden_size}]"
+    copies = re.findall(r"= (\S+)\{\S+\} copy\(", step.as_text())
+    assert copies
+    assert table not in copies

@@ -5,10 +5,14 @@ kill leaves truncated and that are never replaced. It has no checksums: of 14 en
 flipped bit, 4 were executed. So JAX gets a temporary folder on each host. Programs are copied into
 it from the work directory when the run begins, and back when they were compiled, as whole files
 with checksums. Damaged files are ignored and replaced.
+
+Programs of other versions of the packages are not found again. They are deleted when the first
+program of these versions is kept. By then all processes of the run have their copies.
 """
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import pathlib
@@ -17,13 +21,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from tupe_jax.run.versions import package_versions
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.files import atomic_file, file_names
+from tupe_jax.utils.files import atomic_file, file_names, in_threads
 from tupe_jax.utils.object_storage import storage_errors
 from tupe_jax.utils.paths import Path
 
@@ -57,7 +63,7 @@ def compilation_cache(
     if not enabled:
         yield lambda: None
         return
-    kept = workdir / FOLDER / cpu_name()
+    kept = workdir / FOLDER / versions_name() / cpu_name()
     with _local_folder() as local:
         known = _copy_from(kept, local, processes)
 
@@ -117,29 +123,33 @@ def _copy_from(kept: Path, local: pathlib.Path, processes: ProcessGroup) -> set[
     If the processes did not get the same ones, all compile: in some programs for GPUs, a process
     that compiles waits for the others.
     """
-    known, digest = set(), hashlib.sha256()
+    known: dict[str, bytes] = {}
     with _not_fatal(f"{kept}: compiled programs cannot be read"):
-        names = sorted(file_names(kept)) if kept.exists() else []
-        for name in names:
-            if not name.endswith(_SUFFIX):
-                continue  # a file that a killed process had not finished
-            content = (kept / name).read_bytes()
-            checksum, program = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-            if checksum != _checksum(name, program):
-                logger.warning("%s is damaged; the program is compiled again", kept / name)
-                continue
-            unfinished = local / f"{name}.tmp"
-            unfinished.write_bytes(program)
-            unfinished.rename(local / name)  # not a part of it if the disk is full
-            known.add(name)
-            digest.update(checksum)
-    everywhere = processes.gather("compiled programs", digest.hexdigest())
+        found = sorted(file_names(kept)) if kept.exists() else []
+        # Others are files that a killed process had not finished.
+        names = [name for name in found if name.endswith(_SUFFIX)]
+        checksums = in_threads(partial(_copy_intact, kept, local), names)
+        known = {n: checksum for n, checksum in zip(names, checksums, strict=True) if checksum}
+    digest = hashlib.sha256(b"".join(known.values())).hexdigest()
+    everywhere = processes.gather("compiled programs", digest)
     if any(other != everywhere[0] for other in everywhere):
         logger.info("%s: hosts differ, so all programs are compiled", kept)
-        for name in known:
-            (local / name).unlink()
-        return set()
-    return known
+        known = {}
+    for file in local.iterdir():
+        if file.name not in known:
+            file.unlink()
+    return set(known)
+
+
+def _copy_intact(kept: Path, local: pathlib.Path, name: str) -> bytes:
+    """Copy a program to a local folder, and return its checksum; empty if it is damaged."""
+    content = (kept / name).read_bytes()
+    checksum, program = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    if checksum != _checksum(name, program):
+        logger.warning("%s is damaged; the program is compiled again", kept / name)
+        return b""
+    (local / name).write_bytes(program)
+    return checksum
 
 
 def _copy_new(local: pathlib.Path, kept: Path, known: set[str]) -> None:
@@ -147,11 +157,24 @@ def _copy_new(local: pathlib.Path, kept: Path, known: set[str]) -> None:
     with _not_fatal(f"{kept}: compiled programs cannot be written"):
         new = [file for file in sorted(local.glob(f"*{_SUFFIX}")) if file.name not in known]
         known.update(file.name for file in new)  # if one cannot be written: no second attempt
-        for file in new:
-            program = file.read_bytes()
-            kept.mkdir(parents=True, exist_ok=True)
-            with atomic_file(kept / file.name) as unfinished:
-                unfinished.write_bytes(_checksum(file.name, program) + program)
+        if not new:
+            return
+        kept.mkdir(parents=True, exist_ok=True)
+        in_threads(partial(_keep_one, kept), new)
+        _delete_other_versions(kept.parent)
+
+
+def _keep_one(kept: Path, file: pathlib.Path) -> None:
+    program = file.read_bytes()
+    with atomic_file(kept / file.name) as unfinished:
+        unfinished.write_bytes(_checksum(file.name, program) + program)
+
+
+def _delete_other_versions(own: Path) -> None:
+    for other in own.parent.iterdir():
+        if other.name != own.name:
+            with suppress(FileNotFoundError):  # another machine of a study deletes it, too
+                other.rmtree()
 
 
 def _checksum(name: str, program: bytes) -> bytes:
@@ -166,6 +189,12 @@ def _not_fatal(problem: str) -> Iterator[None]:
             yield
     except (OSError, UserError) as error:
         logger.warning("%s: %s", problem, error)
+
+
+def versions_name() -> str:
+    """A name for the versions of the packages; the processes of a run have the same."""
+    versions = json.dumps(package_versions(), sort_keys=True)
+    return "versions-" + hashlib.sha256(versions.encode()).hexdigest()[:12]
 
 
 def cpu_name() -> str:

@@ -1,7 +1,7 @@
 """One training step: prepare, differentiate, update unless not finite; and its compilation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, check_batch
+from tupe_jax.model.attention_backend import platform_here
 from tupe_jax.objectives.base import Features, Objective, Term, metrics, total_loss
 from tupe_jax.tokenizers.sentencepiece import PAD_ID, SEP_ID
 from tupe_jax.training.optim.optimizer import make_optimizer
@@ -18,6 +19,7 @@ from tupe_jax.training.optim.schedule import scheduled_learning_rate
 from tupe_jax.training.train_state import Params, StatePlan, TrainState, random_key
 from tupe_jax.utils.errors import UserError
 
+State = TypeVar("State")
 Terms = dict[str, Term]
 Metrics = dict[str, jax.Array]
 
@@ -49,21 +51,24 @@ def make_train_step(
         )
         measured = metrics(objective, terms, weights)
         gradient_norm = optax.tree.norm(gradient)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
         finite = jnp.isfinite(measured["loss"]) & jnp.isfinite(gradient_norm)
-
-        def if_finite(new: Any, old: Any) -> Any:
-            return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
-
         updates_before = state.step - state.skipped
-        average = averaged(config.train.ema_decay, state.ema, params, updates_before)
+
+        def update(old: Any) -> Any:
+            params, opt_state, average = old
+            updates, opt_state = optimizer.update(gradient, opt_state, params)
+            params = optax.apply_updates(params, updates)
+            average = averaged(config.train.ema_decay, average, params, updates_before)
+            return params, opt_state, average
+
+        old = state.params, state.opt_state, state.ema
+        params, opt_state, ema = update_if(finite, update, old)
         skipped = 1 - finite.astype(jnp.int32)
         new_state = TrainState(
             step=state.step + 1,
-            params=if_finite(params, state.params),
-            opt_state=if_finite(opt_state, state.opt_state),
-            ema=if_finite(average, state.ema),
+            params=params,
+            opt_state=opt_state,
+            ema=ema,
             skipped=state.skipped + skipped,
             skipped_in_a_row=(state.skipped_in_a_row + 1) * skipped,
         )
@@ -76,6 +81,15 @@ def make_train_step(
         }
 
     return train_step
+
+
+def update_if(condition: jax.Array, update: Callable[[State], State], old: State) -> State:
+    """`update(old)` if the condition is true, otherwise `old`."""
+    if platform_here() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1:
+        # In a branch XLA updates in place. To select each new array or its old one, XLA first
+        # copies the moments on CPUs, and reads old arrays twice.
+        return jax.lax.cond(condition, update, lambda old: old, old)
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), update(old), old)
 
 
 def accumulate(
