@@ -55,6 +55,8 @@ class Emulator(ThreadingHTTPServer):
         # Deleted objects would be kept for a week.
         self.storage.buckets[bucket]["softDeletePolicy"] = {"retentionDurationSeconds": "0"}
         self.lock = threading.Lock()
+        self.requests: list[str] = []
+        """The method and the path of every request, for tests that count them."""
         self._stalled_until = self._failing_until = 0.0
         super().__init__((HOST, port), _Handler)
 
@@ -152,6 +154,7 @@ class _Handler(RequestHandler):
         """
         body = _read_raw_data(self) or b""
         self._generation = None
+        self.server.requests.append(f"{method} {unquote(self.path)}")
         if self.server.fails():
             status = HTTPStatus.SERVICE_UNAVAILABLE
             self._reply(status, {"error": {"code": status.value, "message": status.phrase}})

@@ -111,6 +111,26 @@ def test_sources_with_what_was_dropped(tmp_path, tokenizer, card):
 
 
 @pytest.mark.parametrize(
+    ("counts", "warned"),
+    [
+        ({"broken": 2}, True),  # of 102 records
+        ({"broken": 2, "documents": 10_000, "passes": 100}, True),
+        ({"broken": 2, "documents": 10, "passes": 0.1}, True),
+        ({"broken": 1, "documents": 10_000}, False),
+        ({"broken": 1, "documents": 10_000, "copies": 5_000, "passes": 10}, False),
+        ({"broken": 1, "documents": 10_000, "damaged": 1}, True),
+    ],
+)
+def test_broken_records_are_compared_with_one_pass_and_damage_is_always_told(
+    tmp_path, tokenizer, card, counts, warned
+):
+    given = {"documents": 100, "validation_documents": 0, "first_broken": "a, line 9"} | counts
+    source = SourceCounts("text:a", TRAIN, TRAIN * LENGTH, **given)
+    warnings = card(prepared(tmp_path / "rows", tokenizer, sources=(source,))).warnings
+    assert ["a, line 9" in each for each in warnings] == [True] * warned
+
+
+@pytest.mark.parametrize(
     ("folder", "warning"),
     [
         ({"unknown": 1}, "7.1 % of the tokens are [UNK]"),

@@ -11,6 +11,7 @@ from tests.launch.scripts import LAUNCH
 from tests.launch.slurm_cluster import MISSING, Cluster
 from tests.training import runs
 from tupe_jax.checkpointing.manager import newest_step
+from tupe_jax.cli import main
 from tupe_jax.run.starts import read_starts
 
 pytestmark = [
@@ -150,6 +151,25 @@ def test_a_time_limit_that_leaves_no_time_to_train_ends_the_job(cluster, corpus)
     log = cluster.log(job).read_text()
     assert log.count("requeueing") == 2
     assert f"2 starts of job {job} made no progress" in log
+
+
+def test_an_array_of_jobs_prepares_data(cluster, corpus):
+    """With the bytes of one process."""
+    rows = cluster.folder / "rows"
+    given = f"--task={runs.TASK} --vocabulary={corpus / 'v.model'} --length={runs.LENGTH}"
+    prepare = f"tupe prepare {given} --cleaning=none --shards=2 --workers=1 --out={rows}"
+    part = f"{prepare} --part=$SLURM_ARRAY_TASK_ID/2"
+    array = cluster.submit("--array=0-1", "--cpus-per-task=1", f"--wrap={part}")
+
+    def ends():
+        return re.findall(r"JobState=(\w+)", cluster.run("scontrol", "show", "job", array))
+
+    cluster.wait(lambda: ends() == ["COMPLETED"] * 2, PATIENCE, "array")
+    assert not (rows / "index.json").exists()
+    assert len(list(rows.glob("train-*"))) == 2
+    assert main(prepare.split()[1:]) == 0
+    expected = {path.name: path.read_bytes() for path in (corpus / "rows").iterdir()}
+    assert {path.name: path.read_bytes() for path in rows.iterdir()} == expected
 
 
 def test_a_sweep_trains_every_config(cluster, corpus):

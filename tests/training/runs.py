@@ -15,7 +15,8 @@ import numpy as np
 from tests.distributed.ports import free_port
 from tupe_jax.checkpointing.manager import FOLDER, Checkpoints
 from tupe_jax.config.loading import from_config_dict, load_config
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.train_tokenizer import train_tokenizer
 from tupe_jax.distributed.mesh import make_mesh
 from tupe_jax.training.loop import pretrain

@@ -17,7 +17,8 @@ from tupe_jax import cli
 from tupe_jax.ablation.run_one import make_shared_data
 from tupe_jax.aot.targets import parse_target
 from tupe_jax.config.schema import Config, MeshConfig
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.readers import HostShard
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.splits import is_held_out

@@ -7,7 +7,8 @@ import pytest
 
 from tests.training import runs
 from tupe_jax import cli
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.inference.loading import load
 from tupe_jax.inference.model_card import save_model
 from tupe_jax.utils.errors import UserError

@@ -24,7 +24,7 @@ RUN_BY = {
         "tupe prepare --task=c4/en --vocabulary=/shared/c4.model --out=/shared/rows "
         "--runner=DaskRunner --dask_client_address=tcp://host0:8786",
     ],
-    "tests/data/pretraining/test_beam.py::test_parts_in_any_order": [
+    "tests/launch/test_real_slurm.py::test_an_array_of_jobs_prepares_data": [
         "sbatch --wait --array=0-31 --cpus-per-task=8 --wrap='tupe prepare --task=c4/en "
         "--vocabulary=/shared/c4.model --out=/shared/rows --workers=8 "
         "--part=$SLURM_ARRAY_TASK_ID/32'",
@@ -130,10 +130,12 @@ Launch scripts run with scripts in place of `gcloud` and `kubectl`, or as dry ru
 """
 
 NOT_RUN = {
-    "measures memory with a file of 0.5 GB; tests/data/pretraining/test_record_files.py prepares "
-    "the same format": [
-        "tupe prepare --task=parquet:half.parquet --vocabulary=tiny.model --cleaning=none "
-        "--shards=1 --workers=1 --out=half",
+    "measure minutes of work; tests/data/pretraining/test_prepare.py and test_record_files.py "
+    "prepare the same formats": [
+        "tupe prepare --task='text:docs/*.txt' --vocabulary=docs.model --length=512 --shards=16 "
+        "--out=docs_rows",
+        "tupe prepare --task=parquet:two.parquet --vocabulary=docs.model --length=512 "
+        "--cleaning=none --shards=1 --workers=1 --out=two",
     ],
     "takes hours; tests/test_faults.py runs a sample of the campaign": [
         "python -m tests.faults --faults=200 --folder=faults",
@@ -202,8 +204,9 @@ NOT_RUN = {
         "tupe ablate --config=ablations/paper_table",
         "tupe ablate --config=ablations/paper_table:real_text",
     ],
-    "is a study of hours; tests/config/test_configs.py builds it": [
+    "is a study of up to hours; tests/config/test_configs.py builds it": [
         "tupe ablate --config=ablations/attenuated_grid",
+        "tupe ablate --config=ablations/objectives:tiny --workdir=runs/objectives",
     ],
 }
 """Lines by the reason why no test runs them."""

@@ -106,7 +106,8 @@ def run(arguments: argparse.Namespace) -> None:
                 raise UserError(f"--{name} is for runs without --runner; leave out one of them")
 
     # TensorFlow takes seconds to import; --help and wrong arguments need not wait for it.
-    from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare, prepare_part
+    from tupe_jax.data.pretraining.division import PrepareConfig
+    from tupe_jax.data.pretraining.prepare import prepare, prepare_part
 
     settings = PrepareConfig(
         task=arguments.task,
@@ -146,6 +147,11 @@ def run(arguments: argparse.Namespace) -> None:
             print(
                 f"{source.source}: {source.copies:,} of {source.compared:,} documents were copies "
                 f"({source.copies / source.compared:.1%}) and are dropped"
+            )
+        if source.alone:
+            print(
+                f"{source.source}: {source.alone:,} documents have no pairs, because each is the "
+                "only one of its shard; fewer --shards would keep them"
             )
         if source.broken:
             print(
@@ -197,7 +203,8 @@ class _Progress:
                 initial=done, total=total, unit=self._unit, mininterval=seconds, miniters=0
             )
         self._bar.total = total
-        self._bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
+        if tokens:  # a runner of Beam does not know them
+            self._bar.set_postfix_str(f"{tokens / 1e6:.1f} M tokens", refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

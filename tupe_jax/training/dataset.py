@@ -153,7 +153,8 @@ def _prepared_folder(config: Config, workdir: Path) -> Path:
 def _prepare(config: Config, vocabulary: Path, folder: Path) -> None:
     import os
 
-    from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+    from tupe_jax.data.pretraining.division import PrepareConfig
+    from tupe_jax.data.pretraining.prepare import prepare
     from tupe_jax.data.pretraining.token_shards import INDEX_FILE
 
     if (folder / INDEX_FILE).exists():

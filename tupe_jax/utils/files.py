@@ -45,6 +45,31 @@ def atomic_file(path: Path) -> Iterator[pathlib.Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def create_file(path: Path, content: bytes) -> None:
+    """Write a file unless there is one. Of several processes that do this at once, one does it.
+
+    The file has all of its content at once. A file system without hard links cannot compare and
+    create in one step; there, of processes that do this at the same time, the last one writes.
+    """
+    if is_object(path):
+        from tupe_jax.utils.object_storage import NO_OBJECT, write_if
+
+        write_if(path, content, NO_OBJECT)
+        return
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        unfinished.write_bytes(content)
+        try:
+            os.link(unfinished, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            if not path.exists():
+                unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 @contextmanager
 def local_file(path: Path) -> Iterator[pathlib.Path]:
     """Yield a local file with the content of `path`, for libraries that read nothing else."""

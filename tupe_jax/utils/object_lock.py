@@ -22,7 +22,13 @@ from typing import NoReturn
 
 from tupe_jax.utils.errors import RETRY_EXIT_CODE, UserError
 from tupe_jax.utils.logging import exit_at_the_latest
-from tupe_jax.utils.object_storage import filesystem, split, storage_errors
+from tupe_jax.utils.object_storage import (
+    NO_OBJECT,
+    filesystem,
+    split,
+    storage_errors,
+    write_if,
+)
 from tupe_jax.utils.paths import Path
 
 RENEW_SECONDS = 10.0
@@ -30,7 +36,6 @@ STALE_SECONDS = 60.0
 LAST_MESSAGE_SECONDS = 3.0
 _POLL_SECONDS = 1.0
 _FENCE_CHECKS = 50
-_NO_OBJECT = "0"
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +94,7 @@ def object_lock(path: Path, refusal: UserError | None) -> Iterator[None]:
 
 def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> tuple[str, float]:
     """The generation of the lock, and a time just before it was written."""
-    expected = _NO_OBJECT
+    expected = NO_OBJECT
     seen: Held | None = None
     while True:
         began = time.monotonic()
@@ -98,7 +103,7 @@ def _acquire(path: Path, owner: Owner, refusal: UserError | None) -> tuple[str, 
             return generation, began
         held = _read(path)
         if held is None:
-            expected = _NO_OBJECT
+            expected = NO_OBJECT
         elif held.owner == owner:  # the answer to our own write was lost
             return held.generation, began
         elif held.is_dead():
@@ -181,23 +186,7 @@ class _Renewal(threading.Thread):
 
 def _write(path: Path, owner: Owner, generation: str) -> str | None:
     """Write the object if its generation is this one; return the new one, or None if it is not."""
-    bucket, name = split(path)
-    client = filesystem()
-    try:
-        written = client.call(
-            "POST",
-            client.base.replace("/storage/", "/upload/storage/") + "b/{}/o",
-            bucket,
-            uploadType="media",
-            name=name,
-            ifGenerationMatch=generation,
-            headers={"Content-Type": "application/json"},
-            data=json.dumps(asdict(owner)).encode(),
-            json_out=True,
-        )
-    except (FileExistsError, FileNotFoundError):  # the precondition failed
-        return None
-    return str(written["generation"])
+    return write_if(path, json.dumps(asdict(owner)).encode(), generation)
 
 
 def _read(path: Path) -> Held | None:

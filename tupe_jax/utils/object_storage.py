@@ -18,6 +18,8 @@ from tupe_jax.utils.paths import SCHEME, Path, is_object, use_strict_client
 
 _DENIED = {401, 403}
 ANSWER_SECONDS = 120.0
+NO_OBJECT = "0"
+"""The generation of an object that does not exist."""
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 T = TypeVar("T")
@@ -68,6 +70,27 @@ def metadata(path: Path) -> dict[str, Any]:
 def upload(file: str | os.PathLike[str], path: Path) -> None:
     """Upload a local file as one object. Readers see the old object or the new one."""
     filesystem().put_file(os.fspath(file), os.fspath(path))
+
+
+def write_if(path: Path, content: bytes, generation: str) -> str | None:
+    """Write an object if its generation is this one; return the new one, or None if it is not."""
+    bucket, name = split(path)
+    client = filesystem()
+    try:
+        written = client.call(
+            "POST",
+            client.base.replace("/storage/", "/upload/storage/") + "b/{}/o",
+            bucket,
+            uploadType="media",
+            name=name,
+            ifGenerationMatch=generation,
+            headers={"Content-Type": "application/json"},
+            data=content,
+            json_out=True,
+        )
+    except (FileExistsError, FileNotFoundError):  # the precondition failed
+        return None
+    return str(written["generation"])
 
 
 def download(path: Path, file: str | os.PathLike[str]) -> None:

@@ -13,8 +13,8 @@ import pytest
 import tupe_jax
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
-from tupe_jax.data.pretraining.prepare import UNFINISHED
 from tupe_jax.data.pretraining.token_shards import read_index
+from tupe_jax.data.pretraining.unfinished import UNFINISHED
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
 pytestmark = pytest.mark.slow

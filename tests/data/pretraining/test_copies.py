@@ -9,7 +9,8 @@ import pytest
 from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.data.pretraining import copies, token_shards
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.splits import fingerprint, is_held_out, is_in_share
 from tupe_jax.data.tf_utils import elements, texts
@@ -74,6 +75,9 @@ def test_copies_are_those_of_the_definition_for_any_number_of_ranges(
 def test_a_range_holds_a_bounded_number_of_documents_and_their_number_divides_the_parts() -> None:
     limit = copies.DOCUMENTS_PER_RANGE
     assert [copies.range_count(n) for n in (0, 1, limit, limit + 1, 3 * limit)] == [1, 1, 1, 2, 4]
+    billions = 16_000_000_000
+    assert billions / copies.range_count(billions) <= limit
+    assert copies.PARTS % copies.range_count(billions) == 0
     assert copies.range_count(1 << 40) == copies.PARTS
 
 

@@ -12,20 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.data.pretraining.prepared_folder import lines_of, read_sequences
 from tests.data.small_corpus import documents
 from tupe_jax.cli import main
+from tupe_jax.config.schema import Packing
 from tupe_jax.data.pretraining import token_shards
-from tupe_jax.data.pretraining.prepare import (
-    UNFINISHED,
-    PrepareConfig,
-    divide,
-    prepare,
-    prepare_part,
-    repack,
-)
+from tupe_jax.data.pretraining.division import PrepareConfig, divide
+from tupe_jax.data.pretraining.prepare import prepare, prepare_part
 from tupe_jax.data.pretraining.splits import is_held_out, is_in_share
+from tupe_jax.data.pretraining.unfinished import UNFINISHED
+from tupe_jax.data.pretraining.validation_split import repack
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
@@ -321,17 +320,41 @@ def test_shards_are_divided_among_sources_by_size(
         divide(PrepareConfig(f"text:{corpus}/*.txt", tokenizer.path, length=32, shards=60))
 
 
+def repacked(shards: list[np.ndarray], packing: Packing) -> np.ndarray:
+    return np.concatenate(list(repack(shards, packing, shards[0].shape[1])))
+
+
 def test_repacking_removes_padding_between_shards() -> None:
     parted = np.array([[1, 10, 11, 2], [1, 12, 0, 0], [1, 13, 2, 0]])
-    assert repack(parted, "stream").tolist() == [[1, 10, 11, 2], [1, 12, 13, 2]]
-    assert repack(np.zeros([0, 4], np.int32), "stream").shape == (0, 4)
+    assert repacked([parted], "stream").tolist() == [[1, 10, 11, 2], [1, 12, 13, 2]]
+    assert repacked([np.zeros([0, 4], np.int32)], "stream").shape == (0, 4)
 
 
 def test_repacking_keeps_sentences_whole() -> None:
     parted = np.array([[1, 10, 2, 0, 0], [1, 11, 2, 0, 0], [1, 12, 13, 2, 0], [1, 14, 2, 0, 0]])
-    repacked = [[1, 10, 2, 11, 2], [1, 12, 13, 2, 0], [1, 14, 2, 0, 0]]
-    assert repack(parted, "sentences").tolist() == repacked
-    assert repack(np.zeros([0, 5], np.int32), "sentences").shape == (0, 5)
+    expected = [[1, 10, 2, 11, 2], [1, 12, 13, 2, 0], [1, 14, 2, 0, 0]]
+    assert repacked([parted], "sentences").tolist() == expected
+    assert repacked([np.zeros([0, 5], np.int32)], "sentences").shape == (0, 5)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 11), max_size=6), min_size=1, max_size=4),
+    st.sampled_from(["stream", "sentences"]),
+)
+def test_repacking_does_not_depend_on_the_division_into_shards(
+    shards: list[list[int]], packing: Packing
+) -> None:
+    """Each shard has lines of these sizes; a sequence has room for five tokens."""
+    streams = [[id for size in sizes for id in [9] * (size - 1) + [SEP_ID]] for sizes in shards]
+    parts = [repacked([one_row(stream)], packing) for stream in streams]
+    whole = repacked([one_row([id for stream in streams for id in stream])], packing)
+    np.testing.assert_array_equal(repacked(parts, packing), whole)
+
+
+def one_row(stream: list[int]) -> np.ndarray:
+    """A stream as sequences of two tokens each, the last one padded."""
+    pairs = np.array([*stream, *[PAD_ID] * (len(stream) % 2)], np.int32).reshape(-1, 2)
+    return np.pad(np.pad(pairs, ((0, 0), (1, 0)), constant_values=CLS_ID), ((0, 0), (0, 3)))
 
 
 @pytest.mark.slow

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from tests.data.pretraining.prepared_folder import read_sequences
 from tests.data.small_corpus import documents
+from tests.gcs_emulator import Emulator
 from tupe_jax.cli import main
 from tupe_jax.data.pretraining import token_shards
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.sources import parse_source
 from tupe_jax.data.pretraining.sources.files import FileSource
 from tupe_jax.data.pretraining.sources.json_lines import LONGEST_LINE, JsonLines
@@ -27,6 +29,8 @@ from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.tf_utils import elements
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.object_storage import upload
+from tupe_jax.utils.paths import Path as StoragePath
 
 BLOCK = 2_000
 TEXTS = documents(240)
@@ -52,7 +56,11 @@ def read(source: FileSource, shards: int = 1) -> list[str]:
 
 
 def broken(source: FileSource, shards: int = 1) -> int:
-    return sum(source.count_broken(index, shards)[0] for index in range(shards))
+    return sum(source.count_broken(index, shards).count for index in range(shards))
+
+
+def files_damaged(source: FileSource, shards: int) -> int:
+    return sum(source.count_broken(index, shards).damaged for index in range(shards))
 
 
 def files_of(folder: Path, texts: Sequence[str]) -> list[FileSource]:
@@ -127,6 +135,18 @@ def test_text_columns_of_every_type_are_read(tmp_path: Path, kind: pa.DataType) 
     assert read(ParquetFiles(f"{tmp_path}/a.parquet", block_bytes=BLOCK)) == TEXTS
 
 
+def test_the_footer_of_a_file_of_many_row_groups_is_read_once(
+    gcs: Emulator, gs_folder: StoragePath, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "a.parquet", row_group_size=10)
+    upload(tmp_path / "a.parquet", gs_folder / "a.parquet")
+    source = ParquetFiles(f"{gs_folder}/a.parquet")
+    assert source.most_shards == len(TEXTS) // 10
+    gcs.requests.clear()
+    assert read(source) == TEXTS
+    assert len(gcs.requests) <= source.most_shards  # for the texts alone
+
+
 def test_several_frames_and_padding_are_one_file(tmp_path: Path) -> None:
     half = len(content := json_lines(TEXTS)) // 2
     parts = content[:half], content[half:]
@@ -168,7 +188,8 @@ def test_a_broken_line_is_named_or_skipped_and_counted(
         source = JsonLines(f"{tmp_path}/{name}", "skip", block_bytes=BLOCK)
         assert sorted(read(source, 3)) == sorted(TEXTS)
         assert broken(source, 3) == broken(source) == 1
-        assert f"{name}, line 102: " in source.count_broken(0, 1)[1]
+        assert files_damaged(source, 3) == 0
+        assert f"{name}, line 102: " in source.count_broken(0, 1).first
 
 
 def test_a_wrong_field_is_an_error_before_any_work(tmp_path: Path) -> None:
@@ -180,6 +201,33 @@ def test_a_wrong_field_is_an_error_before_any_work(tmp_path: Path) -> None:
         parse_source(f"parquet:{tmp_path}/a.parquet#body")
     with pytest.raises(UserError, match=r"a\.parquet: .*'id' is int64"):
         parse_source(f"parquet:{tmp_path}/a.parquet#id")
+
+
+def test_broken_records_at_the_start_do_not_hide_the_size_of_the_text(tmp_path: Path) -> None:
+    """The size decides how many shards there are."""
+    (tmp_path / "a.jsonl").write_bytes(json_lines(TEXTS))
+    good = JsonLines(f"{tmp_path}/a.jsonl", block_bytes=BLOCK)
+    bad = b'{"body": "no text"}\n' * (3 * BLOCK // 20)
+    (tmp_path / "b.jsonl").write_bytes(bad + json_lines(TEXTS))
+    (tmp_path / "c.jsonl").write_bytes(20 * bad)
+    broken = JsonLines(f"{tmp_path}/b.jsonl", "skip", block_bytes=BLOCK)
+    assert good.text_bytes <= broken.text_bytes <= good.text_bytes + 2 * len(bad)
+    only_broken = JsonLines(f"{tmp_path}/c.jsonl", "skip", block_bytes=BLOCK)
+    assert only_broken.text_bytes == 20 * len(bad)
+
+
+def test_a_corpus_of_broken_records_is_an_error_that_names_the_first(
+    tmp_path: Path, tokenizer: SentencePieceTokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with the name of another field."""
+    (tmp_path / "a.jsonl").write_bytes(json_lines(TEXTS))
+    words = [f"--task=jsonl:{tmp_path}/a.jsonl#body", "--on-error=skip", f"--out={tmp_path}/new"]
+    prepare = ["prepare", *words, f"--vocabulary={tokenizer.path}", "--workers=1"]
+    for command in (["vocab", *words], prepare):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"{len(TEXTS)} " in error
+        assert f"{tmp_path}/a.jsonl, line 1: no field 'body'" in error
 
 
 @pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
@@ -230,6 +278,8 @@ def test_a_damaged_file_is_read_up_to_the_damage(
     source = source_kind(str(file), "skip", block_bytes=20 * BLOCK)
     found = read(source, shards)
     assert broken(source, shards) == broken(source) >= 1
+    assert files_damaged(source, shards) == files_damaged(source, 1)
+    assert files_damaged(source, 1) == 1 or damage == "changed"
     assert sorted(found) == sorted(read(source))
     if damage == "no such format":
         assert found == []
@@ -245,7 +295,7 @@ def test_broken_rows_are_named_or_skipped_and_counted(tmp_path: Path) -> None:
     source = ParquetFiles(f"{tmp_path}/a.parquet", "skip", block_bytes=BLOCK)
     assert sorted(read(source, 3)) == sorted(TEXTS)
     assert broken(source, 3) == 2
-    assert "a.parquet, row 100: " in source.count_broken(0, 1)[1]
+    assert "a.parquet, row 100: " in source.count_broken(0, 1).first
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -267,8 +317,8 @@ def test_broken_parquet_files_are_named_or_skipped_and_counted(tmp_path: Path, s
     found = read(source, shards)
     assert set(found) == set(TEXTS)
     assert 240 + 240 - 77 <= len(found) < 480
-    assert broken(source, shards) == 2
-    assert "b.parquet: " in source.count_broken(0, shards)[1]
+    assert broken(source, shards) == files_damaged(source, shards) == 2
+    assert "b.parquet: " in source.count_broken(0, shards).first
 
 
 # --- Commands ---------------------------------------------------------------------------------
@@ -292,6 +342,43 @@ def test_text_json_lines_and_parquet_give_the_same_sequences(
     assert found[0][1]
 
 
+@pytest.mark.slow
+def test_a_mixture_on_object_storage_gives_the_bytes_of_local_files(
+    gcs: Emulator,
+    gs_folder: StoragePath,
+    tmp_path: Path,
+    tokenizer: SentencePieceTokenizer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for number in range(3):
+        content = COMPRESS[".zst"](json_lines(documents(200, number), field="body"))
+        (tmp_path / f"{number}.jsonl.zst").write_bytes(content)
+        write_parquet(tmp_path / f"{number}.parquet", documents(300, 10 + number))
+    for file in sorted(tmp_path.iterdir()):
+        upload(file, gs_folder / file.name)
+    for folder in (tmp_path, gs_folder):
+        words = [f"--task=jsonl:{folder}/*.jsonl.zst#body + 2 * parquet:{folder}/*.parquet"]
+        words += [f"--vocabulary={tokenizer.path}", "--workers=1", "--length=32", "--shards=3"]
+        gcs.requests.clear()
+        words += ["--deduplicate=exact", "--on-error=skip"]
+        assert main(["prepare", *words, f"--out={folder}/rows"]) == 0
+    # 33 and 50 for three files each. A request for each block, row group, or file of a glob and job
+    # would be hundreds.
+    for kind, most in (("jsonl", 45), ("parquet", 65)):
+        assert sum(f".{kind}" in each for each in gcs.requests) <= most
+    local = {path.name: path.read_bytes() for path in (tmp_path / "rows").iterdir()}
+    remote = {path.name: path.read_bytes() for path in (gs_folder / "rows").iterdir()}
+    here, there = str(tmp_path).encode(), str(gs_folder).encode()
+    local["index.json"] = local["index.json"].replace(here, there)
+    assert remote == local
+    assert len(remote) == 3 + 3
+    capsys.readouterr()
+    assert main(["data", f"{gs_folder}/rows"]) == 0
+    card = capsys.readouterr().out
+    assert f"jsonl:{gs_folder}/*.jsonl.zst#body" in card
+    assert "1  [CLS] " in card
+
+
 def test_what_is_skipped_is_printed_and_in_the_index(
     tmp_path: Path, tokenizer: SentencePieceTokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -307,4 +394,5 @@ def test_what_is_skipped_is_printed_and_in_the_index(
     )
     records, builtin = token_shards.read_index(tmp_path / "rows").sources
     assert (records.broken, builtin.broken) == (2, 0)
+    assert (records.damaged, records.passes, builtin.passes) == (0, 2, 1)
     assert records.documents == 2 * sum(not is_held_out(text) for text in TEXTS)

@@ -9,9 +9,11 @@ import pytest
 
 from tests.data.pretraining.prepared_folder import read_examples
 from tests.data.small_corpus import documents
+from tupe_jax.cli import main
 from tupe_jax.data.builtin.random_stream import stream
 from tupe_jax.data.pretraining import sentence_pairs
-from tupe_jax.data.pretraining.prepare import PrepareConfig, prepare
+from tupe_jax.data.pretraining.division import PrepareConfig
+from tupe_jax.data.pretraining.prepare import prepare
 from tupe_jax.data.pretraining.readers import HostShard, PreparedReader
 from tupe_jax.data.pretraining.sentence_pairs import (
     SentencePair,
@@ -22,11 +24,11 @@ from tupe_jax.data.pretraining.sentence_pairs import (
 )
 from tupe_jax.data.pretraining.seqio_tasks import make_task
 from tupe_jax.data.pretraining.sources import parse_source
+from tupe_jax.data.pretraining.splits import is_held_out
 from tupe_jax.data.pretraining.streaming_reader import StreamingReader, epochs_of_task
 from tupe_jax.data.pretraining.token_shards import read_index
 from tupe_jax.data.tf_utils import elements, tf
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
-from tupe_jax.utils.errors import UserError
 
 LENGTH = 32
 ROOM = LENGTH - 3
@@ -150,9 +152,35 @@ def test_windows_draw_from_the_previous_window(monkeypatch: pytest.MonkeyPatch) 
     assert {first // 4 - second // 4 for first, second in drawn} == {0, 1}
 
 
-def test_a_single_document_is_refused() -> None:
-    with pytest.raises(UserError, match="blank lines"):
-        window_pairs([numbered(0, 5)], [], LENGTH, (0, 0))
+def test_a_single_document_has_no_pairs() -> None:
+    assert window_pairs([numbered(0, 5)], [], LENGTH, (0, 0)) == [[]]
+    assert window_pairs([], [numbered(0, 5)], LENGTH, (0, 0)) == []
+    (pairs,) = window_pairs([numbered(0, 5)], [numbered(1, 5)], LENGTH, (0, 0))
+    assert pairs
+
+
+@pytest.mark.slow
+def test_a_document_without_another_in_its_shard_is_dropped_and_counted(
+    tokenizer: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As deduplication may leave one."""
+    first, *rest = [text for text in documents(40) if not is_held_out(text)]
+    for name, texts in (("a", rest), ("b", [*rest[:9], first])):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(texts))
+    words = [f"--task=text:{tmp_path}/*.txt", f"--vocabulary={tokenizer.path}", "--packing=pairs"]
+    words += ["--length=32", "--shards=2", "--workers=1", "--cleaning=none"]
+    words += ["--deduplicate=exact"]
+    assert main(["prepare", *words, f"--out={tmp_path}/rows"]) == 0
+    assert f"{tmp_path}/*.txt: 1 documents have no pairs" in capsys.readouterr().out
+    index = read_index(tmp_path / "rows")
+    (source,) = index.sources
+    assert (source.alone, source.documents, source.copies) == (1, len(rest), 9)
+    (tmp_path / "a.txt").write_text(first)
+    (tmp_path / "b.txt").write_text(rest[0])
+    assert main(["prepare", *words, f"--out={tmp_path}/none"]) == 2
+    error = capsys.readouterr().err
+    assert "2 shards have one document" in error
+    assert "blank lines" in error
 
 
 # ----------------------------------------------------------------------- prepared, and both readers

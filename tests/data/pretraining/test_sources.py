@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.small_corpus import documents
+from tests.gcs_emulator import Emulator
 from tupe_jax.data.pretraining.sources import DocumentSource, parse_source
 from tupe_jax.data.pretraining.sources.builtin_corpus import Builtin
 from tupe_jax.data.pretraining.sources.files import FileSource, match_files
@@ -118,6 +119,28 @@ def test_a_glob_without_text_is_an_error(tmp_path: Path) -> None:
         "b.txt",
         "c.txt",
     ]
+
+
+def test_objects_are_found_and_read_without_a_request_for_each_version(
+    gcs: Emulator, gs_folder: StoragePath
+) -> None:
+    for name in ("a", "b", "c"):
+        (gs_folder / f"{name}.txt").write_text("a line\n\n" * 100)
+    (gs_folder / "more" / "d.txt").write_text("a line")
+    match_files(f"{gs_folder}/*.txt")  # the first asks whether the bucket answers
+    gcs.requests.clear()
+    found = match_files(f"{gs_folder}/*")
+    assert len(gcs.requests) == 1
+    assert [Path(file.name).name for file in found] == ["a.txt", "b.txt", "c.txt"]
+    (gs_folder / "b.txt").write_text("a changed line\n\n" * 100)
+    changed = [old == new for old, new in zip(found, match_files(f"{gs_folder}/*"), strict=True)]
+    assert changed == [True, False, True]
+    source = TextFiles(f"{gs_folder}/a.txt", block_bytes=10)
+    assert source.read_block(f"{gs_folder}/a.txt", 0)
+    gcs.requests.clear()
+    for block in range(1, source.most_shards):
+        assert source.read_block(f"{gs_folder}/a.txt", block)
+    assert gcs.requests == []  # the file is open, and in the buffer
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), HttpError({"code": 503})])

@@ -25,8 +25,9 @@ from tupe_jax.data.tf_utils import DOCUMENTS_AT_ONCE, call, elements, strings, t
 from tupe_jax.utils.files import atomic_file, file_range, in_threads
 from tupe_jax.utils.paths import Path
 
-# The files of hashes are divided into this many parts of equal ranges. A range is some of them.
-PARTS = 256
+# The files of hashes are divided into this many parts of equal ranges. A range is some of them. So
+# the memory is bounded for up to 17 billion documents, for 32 kB at the head of each file.
+PARTS = 1 << 12
 # `find_copies` takes 340 MB with as many, the hashes included.
 DOCUMENTS_PER_RANGE = 1 << 22
 

@@ -13,6 +13,7 @@ from tupe_jax.data.pretraining.token_shards import (
     IS_RANDOM_NEXT,
     TOKENS,
     PreparedIndex,
+    SourceCounts,
     Split,
     check_tokenizer_file,
     examples_of,
@@ -199,12 +200,24 @@ def _warnings(index: PreparedIndex, sample: SampleStatistics) -> Iterator[str]:
                 f"{percent(share)} of the tokens are from {source.source}; weights of the task, as "
                 "in 'A + 4 * B', change that"
             )
-        records = source.broken + source.documents + source.validation_documents
-        if source.broken > MANY_BROKEN * records:
+        if source.broken > MANY_BROKEN * _records(source):
             yield (
                 f"{source.broken:,} broken records or files of {source.source} were skipped, first "
                 f"{source.first_broken}"
             )
+        if source.damaged:
+            yield (
+                f"{source.damaged:,} damaged files or row groups of {source.source} were read only "
+                "up to the damage, so an unknown number of records is missing: copy them again and "
+                f"prepare again; of {source.broken:,} broken records and files the first is "
+                f"{source.first_broken}"
+            )
+
+
+def _records(source: SourceCounts) -> float:
+    """Return about how many records one pass over a source reads."""
+    repeated = (source.documents + source.copies) / source.passes
+    return source.broken + repeated + source.validation_documents / min(source.passes, 1)
 
 
 def percent(share: float) -> str:

@@ -24,7 +24,6 @@ from tupe_jax.data.pretraining.packing import DOCUMENTS, Ids
 from tupe_jax.data.pretraining.token_shards import IS_RANDOM_NEXT, SEGMENTS, TOKENS, Features
 from tupe_jax.data.tf_utils import call, tf
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID
-from tupe_jax.utils.errors import UserError
 
 SHORT_SHARE = 0.1
 """The share of documents whose pairs are shorter than a sequence."""
@@ -106,15 +105,12 @@ def window_pairs(
 ) -> list[list[SentencePair]]:
     """Return the pairs of each document of a window.
 
-    `previous` are more documents from which random passages are drawn. `key` is the seed and the
-    number of the pass over the corpus.
+    `previous` are more documents from which random passages are drawn. A document without any other
+    has no pairs. `key` is the seed and the number of the pass over the corpus.
     """
     candidates = [*documents, *previous]
-    if documents and len(candidates) == 1:
-        raise UserError(
-            "packing=pairs draws half of the second passages from another document, but this shard "
-            "has only one; separate documents by blank lines, or use fewer --shards"
-        )
+    if len(candidates) == 1:
+        return [[] for _ in documents]
 
     def pairs(number: int, document: Document) -> list[SentencePair]:
         content = np.concatenate([np.append(line, SEP_ID) for line in document])

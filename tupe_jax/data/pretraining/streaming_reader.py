@@ -130,7 +130,7 @@ class StreamingReader:
             if self._taken == 0:
                 raise UserError(
                     f"task {self._stream['task']}: epoch {self._epoch} has no sequences; "
-                    "add text to the corpus"
+                    "add text to the corpus (sentence pairs need two documents)"
                 )
             self._move_to(self._step, self._epoch + 1, taken=0)
             return self._next_sequence()

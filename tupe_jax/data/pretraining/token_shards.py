@@ -88,6 +88,13 @@ class SourceCounts:
     broken: int = 0
     """Records and files that could not be read and were skipped."""
     first_broken: str = ""
+    damaged: int = 0
+    """Those of `broken` that are damaged files or row groups: all their further records are lost.
+    """
+    passes: float = 1.0
+    """Passes over the source: its weight in the task. Broken records are counted once."""
+    alone: int = 0
+    """Documents without sentence pairs, because each was the only one of its shard."""
 
 
 @dataclass(frozen=True)

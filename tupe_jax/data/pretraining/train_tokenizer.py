@@ -13,6 +13,7 @@ from tupe_jax.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     train_sentencepiece,
 )
+from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import atomic_file
 from tupe_jax.utils.paths import Path
 
@@ -49,6 +50,8 @@ def sample_lines(
     """
     sources = [_lines(component, cleaning, seed) for component in components]
     heads = [list(islice(lines, _LINES_TO_MEASURE)) for lines in sources]
+    if not any(heads):
+        _raise_if_broken(components)
     counts = [
         component.weight * component.source.text_bytes / _mean_bytes(head)
         for component, head in zip(components, heads, strict=True)
@@ -62,6 +65,17 @@ def sample_lines(
             yield from islice(_thinned(all_lines, component.weight / highest), limit)
         else:
             yield from islice(all_lines, max(1, round(limit / sum(counts) * count)))
+
+
+def _raise_if_broken(components: Sequence[Component]) -> None:
+    """Raise if a corpus without text has broken records, as it has with a wrong field."""
+    for component in components:
+        broken = component.source.count_broken(0, 1)
+        if broken.count:
+            raise UserError(
+                f"{component.source.spec}: no text, and {broken.count:,} broken records or files "
+                f"were skipped; correct them, or the task; first {broken.first}"
+            )
 
 
 def _thinned(lines: Iterator[str], fraction: float) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import abc
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tupe_jax.config.schema import OnError
 from tupe_jax.data.pretraining.splits import is_held_out
@@ -17,6 +18,17 @@ SMALL_SHARD_BYTES = 1 << 23
 MOST_SMALL_SHARDS = 16
 # What `bytes.strip` removes from the lines of a text file, except the line feed.
 _WHITE_SPACE = " \t\r\v\f"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What cannot be read of a shard, and was skipped."""
+
+    count: int = 0
+    """Records and files."""
+    damaged: int = 0
+    """Those of them that are damaged files or row groups: all their further records are lost."""
+    first: str = ""
 
 
 class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
@@ -47,9 +59,9 @@ class DocumentSource(seqio.DataSource, metaclass=abc.ABCMeta):
     def documents(self, index: int, count: int) -> tf.data.Dataset:
         """Return shard `index` of `count`, always in the same order."""
 
-    def count_broken(self, index: int, count: int) -> tuple[int, str]:
-        """Return the number of broken records and files in a shard, and a line about the first."""
-        return 0, ""
+    def count_broken(self, index: int, count: int) -> Broken:
+        """Count the broken records and files of a shard."""
+        return Broken()
 
     @property
     def default_shards(self) -> int:

@@ -4,18 +4,18 @@ import abc
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tupe_jax.config.schema import OnError
-from tupe_jax.data.pretraining.sources.base import DocumentSource
+from tupe_jax.data.pretraining.sources.base import Broken, DocumentSource
 from tupe_jax.data.tf_utils import call, strings, tf
 from tupe_jax.utils.errors import UserError
-from tupe_jax.utils.object_storage import check_reachable, filesystem, metadata
-from tupe_jax.utils.paths import SCHEME, Path, is_object, storage_path
+from tupe_jax.utils.object_storage import check_reachable, filesystem
+from tupe_jax.utils.paths import SCHEME, is_object, storage_path
 
 NO_LIMIT = 1 << 62
 
@@ -29,6 +29,8 @@ class Flaw:
     """The offset of its line, or the number of its row; None: the whole file."""
     problem: str
     advice: str
+    is_damage: bool = False
+    """Whether the rest of the file or row group is lost, too."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,15 @@ class FileSource(DocumentSource):
             identity=hashlib.sha256(repr(stats).encode()).hexdigest(),
             on_error=on_error,
         )
+        self._versions = {file.name: file.version for file in files}
+
+    def version(self, file: str) -> int:
+        """Return the version of a file now. Of an object, the version when the source was made.
+
+        This is called for every block, and would be a request each time. `tupe prepare` compares
+        the versions of all files when a shard is complete.
+        """
+        return self._versions[file] if is_object(file) else _local_file(file).version
 
     @abc.abstractmethod
     def blocks_of_shard(self, index: int, count: int) -> list[BlockRange]:
@@ -117,14 +128,18 @@ class FileSource(DocumentSource):
                     break
                 yield block
 
-    def count_broken(self, index: int, count: int) -> tuple[int, str]:
-        """Return the number of flaws in a shard, and a line about the first."""
-        flaws, first = 0, ""
-        for block in self.blocks(index, count):
-            if block.flaws and not flaws:
-                first = f"{self.where(block.flaws[0])}: {block.flaws[0].problem}"
-            flaws += len(block.flaws)
-        return flaws, first
+    def count_broken(self, index: int, count: int) -> Broken:
+        return self.broken(flaw for block in self.blocks(index, count) for flaw in block.flaws)
+
+    def broken(self, flaws: Iterable[Flaw]) -> Broken:
+        """Count flaws, and describe the first."""
+        number = damaged = 0
+        first = ""
+        for flaw in flaws:
+            first = first or f"{self.where(flaw)}: {flaw.problem}"
+            number += 1
+            damaged += flaw.is_damage
+        return Broken(number, damaged, first)
 
     def stop_at(self, flaws: Sequence[Flaw]) -> None:
         """Raise for the first flaw, unless flaws are skipped."""
@@ -147,25 +162,33 @@ class FileVersion:
 def match_files(pattern: str) -> list[FileVersion]:
     """Return the files that match a glob, sorted. Raise if there is none or one is unreadable."""
     check_reachable(storage_path(pattern))
-    if is_object(pattern):
-        files = sorted(f"{SCHEME}{name}" for name in filesystem().glob(pattern))
-    else:
-        files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
-    if not files:
+    found = _match_objects(pattern) if is_object(pattern) else _match_local(pattern)
+    if not found:
         raise UserError(f"no file matches {pattern!r}; check the quotes around it in the shell")
-    for file in files:
-        if not (is_object(file) or os.access(file, os.R_OK)):
-            raise UserError(f"{file}: permission denied; make the file readable")
-    found = [file_as_it_is(file) for file in files]
     if not any(file.size for file in found):
-        raise UserError(f"{files[0]}: all files that match {pattern!r} are empty")
+        raise UserError(f"{found[0].name}: all files that match {pattern!r} are empty")
     return found
 
 
-def file_as_it_is(file: str) -> FileVersion:
-    """Return the file with the time of its last change, or the generation of an object."""
-    if is_object(file):
-        found = metadata(Path(file))
-        return FileVersion(file, int(found["size"]), int(found["generation"]))
+def _match_local(pattern: str) -> list[FileVersion]:
+    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    for file in files:
+        if not os.access(file, os.R_OK):
+            raise UserError(f"{file}: permission denied; make the file readable")
+    return [_local_file(file) for file in files]
+
+
+def _match_objects(pattern: str) -> list[FileVersion]:
+    """The version of an object is its generation. A listing has it, a thousand in a request."""
+    found = filesystem().glob(pattern, detail=True)
+    return [
+        FileVersion(f"{SCHEME}{name}", int(details["size"]), int(details["generation"]))
+        for name, details in sorted(found.items())
+        if details["type"] == "file"
+    ]
+
+
+def _local_file(file: str) -> FileVersion:
+    """The version of a local file is the time of its last change."""
     status = os.stat(file)
     return FileVersion(file, status.st_size, status.st_mtime_ns)

@@ -1,10 +1,12 @@
 """JSON Lines: an object per line, whose field is the text of a document."""
 
 import json
+import math
+from itertools import islice
 
 from tupe_jax.config.schema import OnError
 from tupe_jax.data.pretraining.sources.base import lines_of_record
-from tupe_jax.data.pretraining.sources.files import Block, FileVersion, Flaw
+from tupe_jax.data.pretraining.sources.files import Block, Flaw
 from tupe_jax.data.pretraining.sources.line_files import (
     BLOCK_BYTES,
     LineFiles,
@@ -16,6 +18,7 @@ from tupe_jax.data.pretraining.sources.line_files import (
 DEFAULT_FIELD = "text"
 # A file of one JSON array, a common mistake, must not be read into memory as one line.
 LONGEST_LINE = 1 << 26
+_BLOCKS_TO_MEASURE = 16
 _BYTE_ORDER_MARK = "\ufeff"
 _ADVICE = "correct the line"
 
@@ -30,9 +33,8 @@ class JsonLines(LineFiles):
         self._field = field or DEFAULT_FIELD
         super().__init__("jsonl", argument, pattern, block_bytes, on_error)
         # Other fields may be larger than the text. This also finds a wrong field before any work.
-        first = next(file for file in self._files if file.size)
-        read_bytes = min(uncompressed_bytes(first), block_bytes)
-        self.text_bytes = max(self.text_bytes * self._first_text_bytes(first) // read_bytes, 1)
+        read_bytes, text_bytes = self._first_text()
+        self.text_bytes = max(self.text_bytes * text_bytes // read_bytes, 1)
 
     def parse(self, lines: Lines, begin: int, end: int) -> Block:
         documents: list[str] = []
@@ -51,13 +53,23 @@ class JsonLines(LineFiles):
             flaws.append(lines.damage)
         return Block(documents, flaws)
 
-    def _first_text_bytes(self, file: FileVersion) -> int:
-        """Return the bytes of text in the first block of a file."""
-        block = self.read_block(file.name, 0)
-        if block is None:
-            return 0
-        self.stop_at(block.flaws)
-        return sum(len(document.encode()) + 1 for document in block.documents)
+    def _first_text(self) -> tuple[int, int]:
+        """Return the size of the first block with text, and that of its text.
+
+        If the first blocks have none, as with broken records, all is taken for text.
+        """
+        sizes = (
+            (file.name, number, min(size - number * self._block_bytes, self._block_bytes))
+            for file in self._files
+            for size in [uncompressed_bytes(file)]
+            for number in range(math.ceil(size / self._block_bytes))
+        )
+        for name, number, size in islice(sizes, _BLOCKS_TO_MEASURE):
+            if block := self.read_block(name, number):
+                self.stop_at(block.flaws)
+                if block.documents:
+                    return size, sum(len(document.encode()) + 1 for document in block.documents)
+        return 1, 1
 
     def _text(self, lines: Lines, offset: int, line: bytes) -> str | Flaw:
         def flaw(problem: str, advice: str = _ADVICE) -> Flaw:

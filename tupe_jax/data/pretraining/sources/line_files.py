@@ -19,7 +19,6 @@ from tupe_jax.data.pretraining.sources.files import (
     FileSource,
     FileVersion,
     Flaw,
-    file_as_it_is,
     match_files,
 )
 from tupe_jax.utils.errors import reading_failed, reason
@@ -81,7 +80,7 @@ class LineFiles(FileSource):
         with _stream_lock:
             try:
                 with storage_errors():
-                    stream = _open(file, file_as_it_is(file).version)
+                    stream = _open(file, self.version(file))
                     offset = _first_line(stream, begin, end)
                     if offset is None:
                         return None
@@ -98,7 +97,7 @@ class LineFiles(FileSource):
     def where(self, flaw: Flaw) -> str:
         assert flaw.record is not None
         with _stream_lock, storage_errors():
-            stream = _open(flaw.file, file_as_it_is(flaw.file).version)
+            stream = _open(flaw.file, self.version(flaw.file))
             return f"{flaw.file}, line {_line_number(stream, flaw.record)}"
 
 
@@ -129,7 +128,11 @@ class Lines:
         except CorruptFileError as error:
             kind = "gzip" if self.file.endswith(".gz") else "Zstandard"
             self.damage = Flaw(
-                self.file, begin, f"corrupt {kind} file from here on ({error})", "copy it again"
+                self.file,
+                begin,
+                f"corrupt {kind} file from here on ({error})",
+                "copy it again",
+                is_damage=True,
             )
             self.offset = begin
             return None

@@ -2,23 +2,23 @@
 
 import functools
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tupe_jax.config.schema import OnError
-from tupe_jax.data.pretraining.sources.base import lines_of_record
+from tupe_jax.data.pretraining.sources.base import Broken, lines_of_record
 from tupe_jax.data.pretraining.sources.files import (
     Block,
     BlockRange,
     FileSource,
     FileVersion,
     Flaw,
-    file_as_it_is,
     match_files,
 )
 from tupe_jax.utils.errors import reading_failed, reason
@@ -81,7 +81,7 @@ class ParquetFiles(FileSource):
         with _reader_lock:
             try:
                 with storage_errors():
-                    version = file_as_it_is(file).version
+                    version = self.version(file)
                     reader = _open(file, version, self._column, group.number, group.rows_per_block)
                     values, damage = reader.read(first, end)
             except OSError as error:
@@ -105,16 +105,14 @@ class ParquetFiles(FileSource):
                     f"corrupt from here to the end of row group {group.number + 1} "
                     f"({damage.problem})",
                     "copy it again",
+                    is_damage=True,
                 )
             )
         return Block(documents, flaws)
 
-    def count_broken(self, index: int, count: int) -> tuple[int, str]:
-        flaws, first = super().count_broken(index, count)
-        broken_files = self._broken_files if index == 0 else []
-        if broken_files:
-            first = f"{broken_files[0].file}: {broken_files[0].problem}"
-        return flaws + len(broken_files), first
+    def count_broken(self, index: int, count: int) -> Broken:
+        of_blocks = (flaw for block in self.blocks(index, count) for flaw in block.flaws)
+        return self.broken(chain(self._broken_files if index == 0 else [], of_blocks))
 
     def where(self, flaw: Flaw) -> str:
         return flaw.file if flaw.record is None else f"{flaw.file}, row {flaw.record + 1}"
@@ -161,7 +159,7 @@ class _Layout:
         return self.groups[-1].end_block if self.groups else 0
 
     def group_of(self, block: int) -> _Group:
-        return next(group for group in self.groups if block < group.end_block)
+        return self.groups[bisect_right(self.groups, block, key=lambda group: group.end_block)]
 
 
 # Every process reads the footers once, not for each of its shards.
@@ -171,23 +169,26 @@ def _layout(file: FileVersion, column: str, block_bytes: int) -> _Layout | Flaw:
     if not file.size:
         return _Layout(file, (), 0)
     try:
-        with storage_errors(), _parquet_file(file.name) as parquet:
-            metadata, schema = parquet.metadata, parquet.schema_arrow
+        with storage_errors():
+            parquet = _parquet_file(file.name, file.version)
+        metadata, schema = parquet.metadata, parquet.schema_arrow
     except (pa.ArrowException, OSError) as error:
         if _is_of_system(error):
             raise
-        return Flaw(file.name, None, f"not a Parquet file, or truncated ({error})", "copy it again")
+        problem = f"not a Parquet file, or truncated ({error})"
+        return Flaw(file.name, None, problem, "copy it again", is_damage=True)
     if (found := schema.names.count(column)) != 1:
         advice = "name the column of the text, as in parquet:GLOB#COLUMN"
         columns = ", ".join(map(repr, schema.names))
         problem = f"{found or 'no'} columns {column!r}; its columns are {columns}"
-        return Flaw(file.name, None, problem, advice)
+        return Flaw(file.name, None, problem, advice, is_damage=True)
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not any(is_text(kind) for is_text in _TEXT_TYPES):
         advice = "name a column of strings, as in parquet:GLOB#COLUMN"
-        return Flaw(file.name, None, f"column {column!r} is {kind}, not text", advice)
+        problem = f"column {column!r} is {kind}, not text"
+        return Flaw(file.name, None, problem, advice, is_damage=True)
     (number,) = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == column]
     groups: list[_Group] = []
     text_bytes = row = block = 0
@@ -217,8 +218,8 @@ class _GroupReader:
     """The values from row `_row` on that were read and not yet returned."""
     _damage: _Damage | None
 
-    def __init__(self, file: str, column: str, group: int, batch_rows: int):
-        self._file, self._column, self._group = file, column, group
+    def __init__(self, parquet: Any, column: str, group: int, batch_rows: int):
+        self._parquet, self._column, self._group = parquet, column, group
         self._batch_rows = batch_rows
         self._restart()
 
@@ -242,18 +243,14 @@ class _GroupReader:
         self._batches = self._open_batches()
 
     def _open_batches(self) -> Iterator[Any]:
-        with _parquet_file(self._file) as parquet:
-            for batch in parquet.iter_batches(
-                self._batch_rows,
-                row_groups=[self._group],
-                columns=[self._column],
-                use_threads=False,
-            ):
-                column = batch.column(0)
-                if pa.types.is_dictionary(column.type):
-                    column = column.dictionary_decode()
-                # As bytes, since pyarrow does not check that a string is UTF-8.
-                yield column.cast(pa.large_binary())
+        for batch in self._parquet.iter_batches(
+            self._batch_rows, row_groups=[self._group], columns=[self._column], use_threads=False
+        ):
+            column = batch.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            # As bytes, since pyarrow does not check that a string is UTF-8.
+            yield column.cast(pa.large_binary())
 
     def _fill(self) -> bool:
         """Read until there are values. Return whether there are."""
@@ -273,7 +270,9 @@ class _GroupReader:
         return True
 
 
-def _parquet_file(file: str) -> Any:
+# The footer of a file of many row groups is large, so it is parsed once and not for each of them.
+@functools.lru_cache(maxsize=2)
+def _parquet_file(file: str, version: int) -> Any:
     return pq.ParquetFile(
         filesystem().open(file, "rb") if is_object(file) else file,
         pre_buffer=False,
@@ -294,4 +293,4 @@ _reader_lock = threading.Lock()
 
 @functools.lru_cache(maxsize=2)
 def _open(file: str, version: int, column: str, group: int, batch_rows: int) -> _GroupReader:
-    return _GroupReader(file, column, group, batch_rows)
+    return _GroupReader(_parquet_file(file, version), column, group, batch_rows)
