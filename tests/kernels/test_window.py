@@ -44,12 +44,15 @@ CASES = {  # B, S, H, d, bias, dropout, window
     "only neighbours": (1, 140, 1, 16, "t5", 0.1, 2),
     "wider than the sequence": (2, 140, 1, 16, "tupe_r", 0.1, 1000),
 }
-FIRST, *OTHERS = CASES
-ONE_FAST = [FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)]
+FAST = [("only neighbours", "multi_block"), ("only neighbours", "gpu")]
+RUNS = [
+    (case, kernel) if (case, kernel) in FAST else pytest.param(case, kernel, marks=pytest.mark.slow)
+    for case in CASES
+    for kernel in KERNELS
+]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("case", ONE_FAST)
+@pytest.mark.parametrize(("case", "kernel"), RUNS)
 def test_values_and_gradients(case, kernel):
     """With padding at the start, at the end, and over whole windows in the middle."""
     B, S, H, d, form, rate, window = CASES[case]
