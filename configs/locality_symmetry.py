@@ -14,8 +14,8 @@ paper   steps of 96 x 512 tokens, 30,522 tokens, learning rate 1e-4, 10 % warm-u
         steps, 1 M as in BERT, is our choice. Not run.
 modern  60 k steps of 2048 x 512 tokens. Not tuned and not run.
 tiny    the built-in corpus, minutes on two CPU cores. Too short to learn next sentences: the
-        accuracy is 54.6 % on 185 held-out pairs, of which 55.7 % are random. 5,000 steps of 32 x
-        128 tokens of builtin:16000 reach 66.8 % of 223 pairs, of which 59.6 % are random.
+        accuracy is 54.6 % on 185 held-out pairs, of which 55.7 % are random. docs/pretraining.md
+        has a run of 25 minutes that reaches 92.7 %.
 """
 
 from ml_collections import ConfigDict

@@ -130,6 +130,14 @@ Launch scripts run with scripts in place of `gcloud` and `kubectl`, or as dry ru
 """
 
 NOT_RUN = {
+    "learns next sentences in 25 minutes; tests/objectives does it in small": [
+        "tupe prepare --task=builtin:120000 --vocabulary=tiny.model --length=128 --cleaning=none "
+        "--packing=pairs --out=many_pairs",
+        "tupe pretrain --config=locality_symmetry:tiny --config.position.absolute=added "
+        "--config.position.relative=none --config.data.prepared=many_pairs "
+        "--config.data.length=128 --config.train.steps=8000 --config.eval.rows=1600 "
+        "--workdir=runs/next_sentences",
+    ],
     "measure minutes of work; tests/data/pretraining/test_prepare.py and test_record_files.py "
     "prepare the same formats": [
         "tupe prepare --task='text:docs/*.txt' --vocabulary=docs.model --length=512 --shards=16 "
