@@ -114,7 +114,7 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     others = _normalize_option_names(known, [word for word in words if word not in overrides])
     # Intermixed: options may come between a model and its texts.
     arguments, unknown = parser.parse_known_intermixed_args(others)
-    if getattr(arguments, "runner", None):
+    if getattr(arguments, "runner", None) is not None:
         arguments.runner_options, unknown = unknown, []  # Beam checks them
     if unknown:
         # Name only the options: the words after them may be their values.

@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
             raise UserError(f"--{name}={value} must be at least {least}")
     cleaning = parse_cleaning(arguments.cleaning)
     part = None if arguments.part is None else WorkShard.parse(arguments.part, "--part")
-    if arguments.runner:
+    if arguments.runner is not None:
         for name in ("part", "workers"):
             if getattr(arguments, name) is not None:
                 raise UserError(f"--{name} is for runs without --runner; leave out one of them")
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> None:
         _print_next(arguments.part, made)
         return
     runner = None
-    if arguments.runner:
+    if arguments.runner is not None:
         from tupe_jax.data.pretraining.beam import BeamRunner
 
         runner = BeamRunner(arguments.runner, arguments.runner_options)
@@ -159,7 +159,10 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{source.first_broken}"
             )
     if not outcome.index.splits["validation"].rows:
-        logger.warning("no document was held out for validation; the corpus is too small")
+        logger.warning(
+            "no document was held out for validation, as one in 200 is; use more documents, or "
+            "separate them (in text files by blank lines)"
+        )
     _print_rate(outcome.work, time.monotonic() - start)
     print(f"written to {arguments.out}")
 

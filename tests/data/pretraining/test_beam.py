@@ -166,7 +166,10 @@ def test_an_error_of_a_job_is_the_same_line_as_of_a_local_run(
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--runner=Nowhere"], "Nowhere"),
+        (["--runner=Nowhere"], "DaskRunner"),
+        (["--runner="], "DaskRunner"),
+        (["--runner=tupe_jax.Nowhere"], "Nowhere"),
+        (["--runner=dask", "--dask_client_addres=x"], "--dask_client_addres=x"),
         (["--runner=DirectRunner", "--direct_num_worker=2"], "--direct_num_worker=2"),
         (["--runner=DirectRunner", "--direct_num_workers=two"], "two"),
     ],

@@ -1,12 +1,15 @@
 """`tupe prepare`: the same bytes for any workers; unfinished folders are refused."""
 
+import errno
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +26,11 @@ from tupe_jax.data.pretraining import token_shards
 from tupe_jax.data.pretraining.division import PrepareConfig, divide
 from tupe_jax.data.pretraining.prepare import prepare, prepare_part
 from tupe_jax.data.pretraining.splits import is_held_out, is_in_share
-from tupe_jax.data.pretraining.unfinished import UNFINISHED
+from tupe_jax.data.pretraining.unfinished import UNFINISHED, writing_errors
 from tupe_jax.data.pretraining.validation_split import repack
 from tupe_jax.run.shard import WorkShard
 from tupe_jax.tokenizers.sentencepiece import CLS_ID, PAD_ID, SEP_ID, SentencePieceTokenizer
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import RetryError, UserError
 
 FILES = 6
 
@@ -452,6 +455,37 @@ def test_a_folder_has_one_writer(settings: PrepareConfig, tmp_path: Path) -> Non
     refused: list[bool] = []
     prepare(settings, tmp_path / "out", worker_count=1, show=second_command)
     assert refused
+
+
+@pytest.fixture
+def limit_file_size() -> Iterator[Callable[[int], None]]:
+    """For this process, files cannot grow larger, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_a_line_that_names_the_file(
+    tokenizer: SentencePieceTokenizer, tmp_path: Path, limit_file_size: Callable[[int], None]
+) -> None:
+    settings = PrepareConfig("builtin:20", tokenizer.path, length=64, shards=1)
+    limit_file_size(100)  # less than settings.json
+    with pytest.raises(RetryError, match=r"rows.*: cannot write \(File too large\)"):
+        prepare(settings, tmp_path / "rows")
+    limit_file_size(10_000)
+    record = token_shards.record_type("stream", 1 << 16, 512)
+    tokens = np.random.default_rng(0).integers(1 << 16, size=(100, 512))
+    examples = token_shards.examples_of({"tokens": tokens})
+    with pytest.raises(RetryError, match=r"rows/train-0: cannot write \(.*File too large\)"):
+        token_shards.write_shard(tmp_path / "rows" / "train-0", examples, record)
+    assert not list((tmp_path / "rows").glob("train*"))
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_written_is_a_line(tmp_path: Path, number: int) -> None:
+    message = r"rows: cannot write .*give another one"
+    with pytest.raises(UserError, match=message), writing_errors(tmp_path / "rows"):
+        raise OSError(number, os.strerror(number))
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,18 @@ def test_broken_parquet_files_are_named_or_skipped_and_counted(tmp_path: Path, s
     assert "b.parquet: " in source.count_broken(0, shards).first
 
 
+def test_a_column_is_not_confused_with_a_nested_field(tmp_path: Path) -> None:
+    nested = pa.array([{"text": f"{text} of a struct"} for text in TEXTS])
+    pq.write_table(pa.table({"of.text": TEXTS, "text": TEXTS, "x": nested}), tmp_path / "a.parquet")
+    for column in ("of.text", "text"):
+        assert read(ParquetFiles(f"{tmp_path}/a.parquet#{column}")) == TEXTS
+    with pytest.raises(UserError, match=r"a\.parquet: no column 'x\.text'"):
+        ParquetFiles(f"{tmp_path}/a.parquet#x.text")
+    pq.write_table(pa.table({"x.text": TEXTS, "x": nested}), tmp_path / "b.parquet")
+    with pytest.raises(UserError, match=r"b\.parquet: .*'x\.text'"):
+        ParquetFiles(f"{tmp_path}/b.parquet#x.text")
+
+
 # --- Commands ---------------------------------------------------------------------------------
 
 

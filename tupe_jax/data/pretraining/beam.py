@@ -36,12 +36,16 @@ class BeamRunner:
         except ImportError:
             raise UserError(f"--runner={name} needs Apache Beam: {_INSTALL}") from None
         self._name = name
+        is_dask = name.lower() in ("dask", "daskrunner")  # Beam, too, ignores case and "runner"
         try:
             # This imports the runner's module, which defines its options.
-            self._runner = create_runner(_DASK_RUNNER if name == "DaskRunner" else name)
-        except ValueError as error:
-            raise UserError(f"--runner={name}: {error}") from None
-        except ImportError as error:
+            self._runner = create_runner(_DASK_RUNNER if is_dask else name)
+        except ValueError:
+            raise UserError(
+                f"--runner={name}: not a runner of Beam; set DirectRunner, DaskRunner, "
+                "DataflowRunner or another one, or the full name of its class"
+            ) from None
+        except (ImportError, AttributeError) as error:
             raise UserError(f"--runner={name}: {error}") from None
         _check_options(name, options)
         self._options = PipelineOptions([*options, *_better_defaults(name, options)])

@@ -208,9 +208,9 @@ def _warnings(index: PreparedIndex, sample: SampleStatistics) -> Iterator[str]:
         if source.damaged:
             yield (
                 f"{source.damaged:,} damaged files or row groups of {source.source} were read only "
-                "up to the damage, so an unknown number of records is missing: copy them again and "
-                f"prepare again; of {source.broken:,} broken records and files the first is "
-                f"{source.first_broken}"
+                "up to the damage, so an unknown number of records is missing: correct them or "
+                "copy them again, and prepare again; of "
+                f"{source.broken:,} broken records and files the first is {source.first_broken}"
             )
 
 

@@ -58,6 +58,7 @@ from tupe_jax.data.pretraining.unfinished import (
     read_held_out,
     read_record,
     record_path,
+    writing_errors,
 )
 from tupe_jax.data.pretraining.validation_split import validation_features
 from tupe_jax.run.shard import ALL_WORK, WorkShard
@@ -264,10 +265,19 @@ def _run_elsewhere(
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        runner(stage.function, [stage.jobs[number] for number in numbers], show)
+        # There, an error is only a text, so it is made ours where it is raised.
+        function = partial(_run_job, folder, stage.function)
+        runner(function, [stage.jobs[number] for number in numbers], show)
     finally:
         ended.set()
         watcher.join()
+
+
+def _run_job(
+    folder: Path, function: Callable[[Any, workers.Report], None], job: Any, report: workers.Report
+) -> None:
+    with writing_errors(folder):
+        function(job, report)
 
 
 @contextmanager
@@ -281,10 +291,13 @@ def _locked(
     except FileExistsError:
         raise UserError(f"{folder}: a file, not a folder; give a new folder") from None
     except OSError as error:
-        raise UserError(f"{folder}: cannot create this folder ({reason(error)})") from None
+        raise UserError(
+            f"{folder}: cannot create this folder ({reason(error)}); give one that can be written"
+        ) from None
     # There are no folders on object storage, but another object can be locked.
     locked = folder.with_name(f"{folder.name}.lock") if is_object(folder) else folder
-    with lock(locked, UserError(f"{folder}: another `tupe prepare` is writing to it")):
+    held = UserError(f"{folder}: another `tupe prepare` is writing to it")
+    with lock(locked, held), writing_errors(folder):
         yield
 
 

@@ -14,6 +14,7 @@ all others have format 1, as before.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -22,7 +23,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import ArrayLike, NDArray
 
 from tupe_jax.config.schema import Packing
-from tupe_jax.utils.errors import UserError, reading_failed, reason
+from tupe_jax.utils.errors import RetryError, UserError, reading_failed, reason
 from tupe_jax.utils.files import atomic_file, file_names, file_size, file_sizes
 from tupe_jax.utils.object_storage import check_reachable
 from tupe_jax.utils.paths import Path
@@ -180,12 +181,29 @@ def write_shard(
     """Write all examples to one file, atomically."""
     count = 0
     with atomic_file(path) as unfinished:
-        writer = ArrayRecordWriter(str(unfinished), WRITER_OPTIONS)
+        with _writer_errors(path):
+            writer = ArrayRecordWriter(str(unfinished), WRITER_OPTIONS)
         for example in examples:
-            writer.write(encode_example(example, record))
+            encoded = encode_example(example, record)
+            with _writer_errors(path):
+                writer.write(encoded)
             count += 1
-        writer.close()
+        with _writer_errors(path):
+            writer.close()
     return ShardFile(file=path.name, rows=count, bytes=file_size(path))
+
+
+@contextmanager
+def _writer_errors(path: Path) -> Iterator[None]:
+    """Raise an error of ArrayRecord, such as a full disk, as one line. It knows only texts."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error).partition(";")[0]
+        raise RetryError(
+            f"{path}: cannot write ({text}); free disk space or check the storage, and run the "
+            "same command again (finished shards are kept)"
+        ) from None
 
 
 def write_index(folder: Path, index: PreparedIndex) -> None:

@@ -11,17 +11,21 @@ preparation with other settings may have begun in the same folder. So a job know
 settings.json, and compares it before each file that it writes.
 """
 
+import errno
 import hashlib
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from tupe_jax.data.pretraining.packing import Ids
-from tupe_jax.utils.errors import UserError
+from tupe_jax.utils.errors import RetryError, UserError, is_full_disk, reason
 from tupe_jax.utils.files import atomic_file, create_file, file_names, in_threads
+from tupe_jax.utils.object_storage import storage_errors
 from tupe_jax.utils.paths import Path, is_object
 
 UNFINISHED = "unfinished"
@@ -91,6 +95,26 @@ def begin(folder: Path, settings: dict[str, Any]) -> Preparation:
                 "the same command on the same corpus to resume, or delete the folder"
             )
     return Preparation(folder, hashlib.sha256(content).hexdigest())
+
+
+@contextmanager
+def writing_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of writing to the output folder as one line.
+
+    Those of reading the corpus already are.
+    """
+    try:
+        with storage_errors():
+            yield
+    except OSError as error:
+        what = f"{error.filename or folder}: cannot write ({reason(error)})"
+        if is_full_disk(error):
+            raise RetryError(
+                f"{what}; free disk space and run the same command again (finished shards are kept)"
+            ) from None
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise UserError(f"{what}; make the folder writable or give another one") from None
+        raise
 
 
 def is_begun(folder: Path) -> bool:

@@ -164,7 +164,9 @@ def match_files(pattern: str) -> list[FileVersion]:
     check_reachable(storage_path(pattern))
     found = _match_objects(pattern) if is_object(pattern) else _match_local(pattern)
     if not found:
-        raise UserError(f"no file matches {pattern!r}; check the quotes around it in the shell")
+        raise UserError(
+            f"no file matches {pattern!r}; check the path, and quote globs in the shell"
+        )
     if not any(file.size for file in found):
         raise UserError(f"{found[0].name}: all files that match {pattern!r} are empty")
     return found

@@ -180,7 +180,8 @@ def _layout(file: FileVersion, column: str, block_bytes: int) -> _Layout | Flaw:
     if (found := schema.names.count(column)) != 1:
         advice = "name the column of the text, as in parquet:GLOB#COLUMN"
         columns = ", ".join(map(repr, schema.names))
-        problem = f"{found or 'no'} columns {column!r}; its columns are {columns}"
+        count = f"{found} columns" if found else "no column"
+        problem = f"{count} {column!r}; its columns are {columns}"
         return Flaw(file.name, None, problem, advice, is_damage=True)
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
@@ -189,7 +190,11 @@ def _layout(file: FileVersion, column: str, block_bytes: int) -> _Layout | Flaw:
         advice = "name a column of strings, as in parquet:GLOB#COLUMN"
         problem = f"column {column!r} is {kind}, not text"
         return Flaw(file.name, None, problem, advice, is_damage=True)
-    (number,) = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == column]
+    leaves = range(metadata.num_columns)
+    number, *others = [n for n in leaves if metadata.schema.column(n).path == column]
+    if others:  # pyarrow would read both
+        problem = f"column {column!r} and a nested field have the same path"
+        return Flaw(file.name, None, problem, "rename the column", is_damage=True)
     groups: list[_Group] = []
     text_bytes = row = block = 0
     for index in range(metadata.num_row_groups):
