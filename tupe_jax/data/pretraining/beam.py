@@ -28,7 +28,12 @@ class _Noise(logging.Filter):
     end, and that packages for BigQuery are absent.
     """
 
-    loggers = ("", "apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
+    loggers = (
+        "",
+        "apache_beam.runners.common",
+        "apache_beam.runners.worker.sdk_worker",
+        "apache_beam.runners.portability.local_job_service",
+    )
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
