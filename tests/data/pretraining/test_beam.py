@@ -149,7 +149,10 @@ def test_parts_in_any_order(
 
 
 def test_an_error_of_a_job_is_the_same_line_as_of_a_local_run(
-    tokenizer: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tokenizer: SentencePieceTokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\n\nb\xffd")
     command = ["prepare", f"--task=text:{tmp_path}/a.txt", f"--vocabulary={tokenizer.path}"]
@@ -161,6 +164,7 @@ def test_an_error_of_a_job_is_the_same_line_as_of_a_local_run(
         lines.append(capsys.readouterr().err.strip().splitlines()[-1])
     assert f"{tmp_path}/a.txt, line 3: " in lines[0]
     assert lines == lines[:1] * 3
+    assert not [record for record in caplog.records if "UTF-8" in record.getMessage()]
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,33 @@ _DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # Work is in Python, so threads of one process would only share its interpreter and its memory.
 _one_at_a_time = threading.Lock()
 
-logger = logging.getLogger(__name__)
+
+class _Noise(logging.Filter):
+    """Drops what Beam logs needlessly: tracebacks of errors that are printed as one line at the
+    end, and that packages for BigQuery are absent.
+    """
+
+    loggers = (
+        "",
+        "apache_beam.runners.common",
+        "apache_beam.runners.worker.sdk_worker",
+        "apache_beam.runners.portability.local_job_service",
+    )
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return _BEGIN not in text and "bigquery client libraries" not in text
+
+
+_noise = _Noise()
 
 
 class BeamRunner:
     """Runs jobs by a runner of Beam, such as `DaskRunner`, with options of Beam, `--x=y`."""
 
     def __init__(self, name: str, options: Sequence[str]):
+        for logger_name in _Noise.loggers:
+            logging.getLogger(logger_name).addFilter(_noise)
         try:
             import apache_beam as beam
             from apache_beam.options.pipeline_options import PipelineOptions
