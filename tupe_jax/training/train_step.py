@@ -88,8 +88,10 @@ def update_if(condition: jax.Array, update: Callable[[State], State], old: State
     if platform_here() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1:
         # In a branch XLA updates in place. To select each new array or its old one, XLA first
         # copies the moments on CPUs, and reads old arrays twice.
-        return jax.lax.cond(condition, update, lambda old: old, old)
-    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), update(old), old)
+        in_place: State = jax.lax.cond(condition, update, lambda old: old, old)
+        return in_place
+    selected: State = jax.tree.map(lambda n, o: jnp.where(condition, n, o), update(old), old)
+    return selected
 
 
 def accumulate(
