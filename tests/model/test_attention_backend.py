@@ -138,7 +138,7 @@ def test_what_the_log_says_is_what_runs(platform, relative, length, kernels):
 
 
 def test_global_and_local_layers_may_have_different_kernels():
-    """And the log says so, for each kernel once."""
+    """The log names each kernel once."""
     sizes = {"hidden_size": 64, "num_heads": 2, "attention_window": 2}
     config = with_position(small_config("t5", **sizes), max_length=2048)
     assert config.windows == (0, 2, 2)

@@ -130,7 +130,7 @@ Launch scripts run with scripts in place of `gcloud` and `kubectl`, or as dry ru
 """
 
 NOT_RUN = {
-    "learns next sentences in 25 minutes; tests/objectives does it in small": [
+    "takes 25 minutes; tests/training/test_next_sentence.py trains on few pairs": [
         "tupe prepare --task=builtin:120000 --vocabulary=tiny.model --length=128 --cleaning=none "
         "--packing=pairs --out=many_pairs",
         "tupe pretrain --config=locality_symmetry:tiny --config.position.absolute=added "

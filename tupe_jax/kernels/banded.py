@@ -95,7 +95,7 @@ def _in_blocks(x: jax.Array, block: int, *, axis: int, fill: float = 0) -> jax.A
 
 
 def _with_beside(x: jax.Array, block: int, *, axis: int, fill: float = 0) -> jax.Array:
-    """Each block with the one before it and the one after it: [..., N, 3 block, ...]."""
+    """Each block with its two neighbours: [..., N, 3 block, ...]."""
     blocks = _in_blocks(x, block, axis=axis, fill=fill)
     padding = [(0, 0)] * blocks.ndim
     padding[axis] = 1, 1
