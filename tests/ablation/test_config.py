@@ -130,6 +130,14 @@ def test_a_study_may_do_without_fine_tuning():
             ),
             "objective.name=masked_lm_nsp .*data.packing",
         ),
+        (
+            lambda: replace(CONFIG, variants=(Variant("a", "bert_a", tuned_as="b"),)),
+            "tuned_as of variant a 'b'",
+        ),
+        (
+            lambda: replace(CONFIG, variants=(Variant("a", "bert_a", tuned_as="a"),)),
+            "tuned_as of variant a 'a'",
+        ),
         (lambda: small_study(seeds=()), "config.seeds"),
         (lambda: small_study(tuning_seed=1), "config.tuning_seed=1 .*config.seeds=0,1"),
         (lambda: small_study(tuning_seed=-2), "config.tuning_seed=-2 "),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.ablation.studies import record_of, small_study
 from tupe_jax.ablation import run_one
+from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.results import StudyRecords, write_record
 from tupe_jax.ablation.scheduler import begin, run_shard
 from tupe_jax.ablation.table import markdown
@@ -25,6 +26,7 @@ LOSSES = {
     ("bert_a", 1e-2): 4.0,
     ("tupe_a", 1e-3): 3.0,
     ("tupe_a", 1e-2): 2.5,
+    ("T5", 1e-2): 4.5,
 }
 
 
@@ -96,6 +98,18 @@ def test_a_held_out_seed_chooses_the_rate_and_is_not_reported(tmp_path):
     assert list(found.runs["tupe_a"]) == [0, 1]
     assert {record.learning_rate for record in found.runs["tupe_a"].values()} == {1e-2}
     assert "of seed 7 (not reported above)" in lab.table()
+
+
+def test_a_variant_may_have_the_learning_rate_of_another(tmp_path):
+    study = small_study()
+    study = replace(
+        study, variants=(*study.variants, Variant("T5", "t5", tuned_as="tupe_a")), tuning_seed=7
+    )
+    lab = Lab(study, tmp_path)
+    assert lab.run()
+    of_t5 = [(key.seed, key.learning_rate) for key, _ in lab.done if key.variant == "T5"]
+    assert of_t5 == [(0, 1e-2), (1, 1e-2)]
+    assert "\nNot tuned: T5 has that of tupe_a.\n" in lab.table()
 
 
 def test_a_study_may_be_tuned_on_a_held_out_seed_later(tmp_path):

@@ -3,11 +3,13 @@
 import functools
 import math
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ablation.studies import small_study
+from tupe_jax.ablation.config import Variant
 from tupe_jax.ablation.work_plan import RunKey, Unit, best_rate, plan, tuning_runs
 from tupe_jax.config.schema import POSITION_VARIANTS
 from tupe_jax.run.shard import WorkShard
@@ -56,6 +58,14 @@ def test_no_shard_waits_for_another_while_there_are_variants_enough(config, shar
         assert tuned == (finished if len(config.learning_rates) > 1 else set())
         loads.append(len(finished))
     assert max(loads) - min(loads) <= 1
+
+
+def test_a_variant_is_trained_by_the_shard_that_tunes_its_learning_rate():
+    study = small_study(["bert_a", "tupe_a", "t5"], seeds=(0,))
+    borrowing = tuple(Variant(f"{v.name}-2", v.encoding, tuned_as=v.name) for v in study.variants)
+    config = replace(study, variants=(*study.variants, *borrowing))
+    assert {unit.variant for unit in plan(config, WorkShard(1, 2))} == {"tupe_a", "tupe_a-2"}
+    assert tuning_runs(config, "t5-2") == tuning_runs(config, "t5")
 
 
 @given(studies, st.integers(1, 14))

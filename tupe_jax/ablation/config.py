@@ -42,6 +42,8 @@ class Variant:
     """One of `POSITION_VARIANTS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Other settings than the study's `pretrain`: {"position.decay_left": 0.1}."""
+    tuned_as: str = ""
+    """The variant whose learning rate is used; empty: this variant is tuned itself."""
 
     def __post_init__(self) -> None:
         check_fields(self, "variant")
@@ -154,6 +156,10 @@ class AblationConfig:
     def __post_init__(self) -> None:
         check_fields(self, "config")
         _require_some([variant.name for variant in self.variants], "config.variants")
+        tuned = [variant.name for variant in self.variants if not variant.tuned_as]
+        for variant in self.variants:
+            if variant.tuned_as:
+                one_of(variant.tuned_as, tuned, f"tuned_as of variant {variant.name}")
         _require_some(self.seeds, "config.seeds")
         _require_some(self.learning_rates, "config.learning_rates")
         if self.tuning_seed < -1 or (self.tunes_held_out and self.tuning_seed in self.seeds):

@@ -264,7 +264,10 @@ def _tuning_table(results: StudyResults) -> Iterator[str]:
     yield ""
     rows = [["variant", *(f"{rate:g}" for rate in rates)]]
     at_the_edge = []
-    for name, records in results.tuning.items():
+    for variant in config.variants:
+        if variant.tuned_as:
+            continue
+        name, records = variant.name, results.tuning[variant.name]
         losses = {rate: record.final_loss for rate, record in records.items()}
         chosen = best_rate(losses) if len(losses) == len(rates) else None
         if chosen is not None and math.isinf(losses[chosen]):
@@ -278,6 +281,10 @@ def _tuning_table(results: StudyResults) -> Iterator[str]:
         if chosen in (rates[0], rates[-1]):
             at_the_edge.append(f"{name} ({chosen:g})")
     yield from markdown_table(rows)
+    borrowed = [f"{v.name} has that of {v.tuned_as}" for v in config.variants if v.tuned_as]
+    if borrowed:
+        yield ""
+        yield f"Not tuned: {', '.join(borrowed)}."
     if at_the_edge:
         yield ""
         yield f"Best learning rate at the edge of the grid: {', '.join(at_the_edge)}."

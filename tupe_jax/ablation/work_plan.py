@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tupe_jax.ablation.config import AblationConfig
+from tupe_jax.ablation.config import AblationConfig, Variant
 from tupe_jax.run.shard import ALL_WORK, WorkShard
 from tupe_jax.utils.paths import Path
 
@@ -42,34 +42,42 @@ class Unit:
 def plan(config: AblationConfig, shard: WorkShard = ALL_WORK) -> list[Unit]:
     """The units of a shard: first all tuning runs, then the first seed of every variant, and so on.
 
-    All runs of a variant go to one shard, so that no shard waits for the tuning of another. If
-    there are more shards than variants, several shards divide the runs of a variant.
+    All runs of a variant, and of those that use its learning rate, go to one shard, so that no
+    shard waits for the tuning of another. If there are more shards than variants, several shards
+    divide the runs of a variant.
     """
     count = len(config.variants)
+    numbers = {variant.name: number for number, variant in enumerate(config.variants)}
     mine: list[tuple[tuple[int, int], Unit]] = []
-    for number, variant in enumerate(config.variants):
-        units = _units_of(config, variant.name)
+    for variant in config.variants:
+        number, units = numbers[variant.name], _units_of(config, variant)
         if shard.count <= count:
-            indices = range(len(units)) if number % shard.count == shard.index else range(0)
+            tuned = numbers[variant.tuned_as or variant.name]
+            indices = range(len(units)) if tuned % shard.count == shard.index else range(0)
         elif shard.index % count == number:
             sharing = len(range(number, shard.count, count))
             indices = range(shard.index // count, len(units), sharing)
         else:
             indices = range(0)
-        mine += [((index, number), units[index]) for index in indices]
+        # The first seed of a variant that is not tuned itself waits for the tuning runs of others.
+        tuned_before = len(tuning_runs(config, variant.name)) if variant.tuned_as else 0
+        mine += [((tuned_before + index, number), units[index]) for index in indices]
     return [unit for _, unit in sorted(mine, key=lambda item: item[0])]
 
 
-def _units_of(config: AblationConfig, variant: str) -> list[Unit]:
-    tuning = [Unit(variant, key.seed, key.learning_rate) for key in tuning_runs(config, variant)]
-    return [*tuning, *(Unit(variant, seed) for seed in config.seeds)]
+def _units_of(config: AblationConfig, variant: Variant) -> list[Unit]:
+    name = variant.name
+    keys = [] if variant.tuned_as else tuning_runs(config, name)
+    tuning = [Unit(name, key.seed, key.learning_rate) for key in keys]
+    return [*tuning, *(Unit(name, seed) for seed in config.seeds)]
 
 
 def tuning_runs(config: AblationConfig, variant: str) -> list[RunKey]:
     """The runs that the learning rate is chosen from; empty if the study has only one rate."""
     if len(config.learning_rates) == 1:
         return []
-    return [RunKey(variant, config.seed_of_tuning, rate) for rate in config.learning_rates]
+    tuned = config.variant(variant).tuned_as or variant
+    return [RunKey(tuned, config.seed_of_tuning, rate) for rate in config.learning_rates]
 
 
 def best_rate(final_loss: Mapping[float, float]) -> float:

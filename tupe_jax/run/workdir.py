@@ -18,7 +18,8 @@ LOCK_FILE = "run.lock"
 def open_workdir(workdir: Path, processes: ProcessGroup) -> None:
     """Create it. Raise early if some process cannot write to it or does not share it."""
     check_reachable(workdir)
-    probe = workdir / f".writable-{processes.index}"
+    # Shards of a study may start in one folder at the same time.
+    probe = workdir / f".writable-{secrets.token_hex(8)}"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         probe.touch()
