@@ -152,6 +152,8 @@ def test_a_study_may_do_without_fine_tuning():
             lambda: replace(CONFIG, measure=MeasureConfig(length=8, probe_task="builtin_nli")),
             "probe_task='builtin_nli' .*downstream.tasks=builtin_sst",
         ),
+        (lambda: MeasureConfig(goals=(5.0, 0.0)), "measure.goals=0.0 "),
+        (lambda: MeasureConfig(goals=(5.0, 5.0)), "measure.goals=5.0,5.0 "),
         (lambda: MeasureConfig(probe_task="builtin_sst"), "measure.probe_task .*'builtin_sst'"),
         (
             lambda: replace(

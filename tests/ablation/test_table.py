@@ -117,6 +117,19 @@ def test_scores_that_are_no_percentage_are_not_called_so():
     assert "builtin_sst, 100 x matthews" in header
 
 
+def test_the_step_that_reaches_a_loss_is_a_column():
+    config = replace(CONFIG, measure=replace(CONFIG.measure, goals=(3.5, 2.0)))
+    early, late = (
+        record("bert_a", seed, validation=((2, loss), (4, 3.0)))
+        for seed, loss in ((0, 3.5), (1, 5.0))
+    )
+    results = replace(COLLECTED, config=config, runs={"bert_a": {0: early, 1: late}, "tupe_a": {}})
+    header, _, row, *_ = map(cells, markdown(results).split("\n"))
+    line = dict(zip(header, row, strict=True))
+    assert line["steps to 3.5 nats"] == "3 ± 1"  # steps 2 and 3.5
+    assert line["steps to 2 nats"] == "-"
+
+
 def test_nothing_is_chosen_where_all_diverged():
     diverged = {rate: record("bert_a", 0, rate, diverged=True) for rate in (1e-3, 1e-2)}
     table = markdown(replace(COLLECTED, tuning={"bert_a": diverged, "tupe_a": {}}))

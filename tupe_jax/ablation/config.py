@@ -1,5 +1,6 @@
 """The config of a study: its variants, their training, and the measurements."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -107,6 +108,8 @@ class MeasureConfig:
     """Input lengths in tokens with [CLS], to measure the loss on held-out text; empty: none."""
     minimal_pairs: int = 500
     """Number of pairs from the built-in grammar; 0: none."""
+    goals: tuple[float, ...] = ()
+    """Validation losses in nats; the table has the step at which each of them is first reached."""
     probe_task: str = ""
     """The NLI task of `downstream.tasks` whose models are probed; empty: no probes."""
     probe_pairs: int = 1500
@@ -128,6 +131,10 @@ class MeasureConfig:
             if getattr(self, name) < least:
                 raise UserError(f"measure.{name}={getattr(self, name)} must be at least {least}")
         check_lengths(self.lengths, "measure.lengths")
+        for goal in self.goals:
+            if not 0 < goal < math.inf:
+                raise UserError(f"measure.goals={goal} must be a loss in nats, above 0")
+        _require_different(self.goals, "measure.goals")
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,12 @@ FREE_IN_STUDY = (
     "downstream.data_dir",
     "measure.probe_file",
     "measure.lengths",
+    "measure.goals",
 )
 """Settings that may change when a study resumes: the location of data, not what is computed.
 
-Lengths may also be added: later runs measure them, finished runs stay as they are.
+Lengths may also be added: later runs measure them, finished runs stay as they are. Goals are only
+used for tables.
 """
 
 Matrices = NDArray[np.float32]

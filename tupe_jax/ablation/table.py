@@ -53,6 +53,7 @@ def columns_of(results: StudyResults) -> list[RunColumn]:
     """The columns for all measurements of the study."""
     config = results.config
     columns = [_loss_column(objective, config) for objective in config.objectives]
+    columns += [_goal_column(goal, config) for goal in config.measure.goals]
     columns += [_score_column(task, results) for task in config.downstream.tasks]
     columns += [RunColumn(name, value, 3) for name, value in SHOWN_MEASURES.items()]
     if config.measure.minimal_pairs:
@@ -70,6 +71,16 @@ def _loss_column(objective: str, config: AblationConfig) -> RunColumn:
         f"validation loss{of}, nats",
         lambda r: r.final_loss if r.objective == objective else None,
         3,
+    )
+
+
+def _goal_column(goal: float, config: AblationConfig) -> RunColumn:
+    """The step at which a loss is reached, such as one just below that of unigram frequencies."""
+    objective = config.objectives[0]
+    return RunColumn(
+        f"steps to {goal:g} nats",
+        lambda r: first_crossing(r.curve, goal) if r.curve and r.objective == objective else None,
+        0,
     )
 
 

@@ -31,6 +31,7 @@ def get_config() -> ConfigDict:
     config.measure.length = 128  # positions in a matrix of attention weights, without [CLS]
     config.measure.words = 64  # probing words, over which the matrices are averaged
     config.measure.lengths = (512, 1024, 2048)  # inputs of 1, 2 and 4 times data.length
+    config.measure.goals = ()  # validation losses in nats, to report the step that reaches them
     config.measure.minimal_pairs = 500  # of the built-in grammar
     config.measure.probe_task = "mnli"
     config.measure.probe_pairs = 1500

@@ -44,6 +44,7 @@ def get_config() -> ConfigDict:
     config.measure.length = 63  # positions in a matrix of attention weights, without [CLS]
     config.measure.words = 64  # probing words, over which the matrices are averaged
     config.measure.lengths = (64, 128, 256, 512)  # inputs of 1, 2, 4 and 8 times data.length
+    config.measure.goals = ()  # validation losses in nats, to report the step that reaches them
     config.measure.minimal_pairs = 0  # the built-in grammar is not real text
     config.measure.probe_task = ""  # empty: no probes, since nothing is fine-tuned
     config.measure.probe_pairs = 1500

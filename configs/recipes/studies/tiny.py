@@ -39,6 +39,7 @@ def get_config() -> ConfigDict:
     config.measure.length = 63  # positions in a matrix of attention weights, without [CLS]
     config.measure.words = 64  # probing words, over which the matrices are averaged
     config.measure.lengths = (64, 128, 256, 512)  # inputs of 1, 2, 4 and 8 times data.length
+    config.measure.goals = (5.3,)  # nats, half a nat below unigram frequencies; reports the step
     config.measure.minimal_pairs = 500  # of the built-in grammar
     config.measure.probe_task = "builtin_nli"
     config.measure.probe_pairs = 1500

@@ -109,7 +109,7 @@ def _variant(
         "absolute": position.absolute,
         "relative": position.relative,
         "cls": "untied" if position.untie_cls else "tied",
-        "settings": ", ".join(f"{name}={value}" for name, value in variant.settings.items()),
+        "settings": ", ".join(_settings(variant)),
         "seeds": len(records),
         "diverged": len(records) - len(finished),
         "rate": records[0].learning_rate if records else None,
@@ -121,6 +121,12 @@ def _variant(
         "heads": _heads(finished),
         "lengths": list(_lengths(finished)),
     }
+
+
+def _settings(variant: Variant) -> Iterator[str]:
+    yield from (f"{name}={value}" for name, value in variant.settings.items())
+    if variant.tuned_as:
+        yield f"learning rate of {variant.tuned_as}"
 
 
 def _cell(column: RunColumn, records: Sequence[RunRecord]) -> Json | None:
