@@ -101,12 +101,12 @@ def test_the_workspace_of_cudnn(overrides, expected):
     assert aot.cudnn_workspace(model, batch=64, length=512) == expected
 
 
-def test_the_architectures_of_code(tmp_path):
-    code = ".version 8.7\n.target {}\n.address_size 64\n"
+def test_the_architectures_and_kernels_of_code(tmp_path):
+    code = ".version 8.7\n.target {}\n.address_size 64\n.visible .entry fusion_2(\n"
     for number, name in enumerate(["sm_80", "sm_80", "sm_90a"]):
         (tmp_path / f"module_{number}.ptx").write_text(code.format(name))
     (tmp_path / "constants.ptx").write_text("")
-    assert aot.code_architectures(tmp_path) == {"sm_80", "sm_90a"}
+    assert aot.gpu_code(tmp_path) == aot.GpuCode({"sm_80", "sm_90a"}, {"fusion_2"})
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a100", "sm_80"), ("h100", "sm_90a")])

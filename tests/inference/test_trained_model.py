@@ -1,5 +1,7 @@
 """The methods of a loaded model, and their errors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flax import nnx
@@ -198,6 +200,14 @@ def test_a_model_without_a_tokenizer_has_a_position_bias(model, tmp_path):
         with pytest.raises(UserError, match=r"/m .*vocabulary=") as error:
             ask("the dog")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("implementation", ["cudnn", "pallas", "auto"])
+def test_a_model_trained_with_a_kernel_of_another_platform_can_be_used(model, implementation):
+    config = replace(model.config, attention_implementation=implementation)
+    moved = TrainedModel("moved", config, model.params, model.tokenizer, NO_METADATA)
+    np.testing.assert_array_equal(moved.encode(TEXTS), model.encode(TEXTS))
+    assert moved.float32_module().config.attention_implementation == "auto"
 
 
 def test_repr_describes_the_model(model, model_folder):

@@ -38,6 +38,22 @@ def test_the_bias_gradient_is_summed_within_and_over_parts_of_the_batch(monkeypa
     assert largest_difference(ours, expected) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("batch", "length", "num_heads", "parts"),
+    [
+        (64, 512, 12, 1),  # 768 programs
+        (64, 512, 4, 2),
+        (60, 512, 4, 3),  # rather more programs than wanted than fewer
+        (61, 512, 4, 1),  # no divisor but 61
+        (64, 64, 4, 16),  # 4 programs; 64 parts would take as much memory as the scores
+        (8, 64, 4, 8),
+    ],
+)
+def test_the_bias_gradient_has_few_parts(batch, length, num_heads, parts):
+    settings = gpu.settings_for(batch, length, num_heads, 64, **SETTINGS)
+    assert settings.bias_gradient_parts == parts
+
+
 @pytest.mark.parametrize("head_size", [64, 128])
 @pytest.mark.parametrize("enough", [1, 10**6])
 @pytest.mark.parametrize("window", [0, 16])

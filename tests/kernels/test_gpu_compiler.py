@@ -78,5 +78,10 @@ def test_code_for_the_target_without_spilled_registers(target, head_size, window
     assert seen == KERNELS
 
 
+def test_one_layer_of_base_needs_no_memory_for_scores(tmp_path):
+    program = compiled("a100:1", tmp_path, 64, 512, 12, 64)
+    assert program.memory_analysis().temp_size_in_bytes < 5 * 2**20
+
+
 def test_an_odd_length_and_head_size_compile(tmp_path):
     compiled("a100:1", tmp_path, 2, 77, 3, 24)

@@ -1,5 +1,7 @@
 """Which implementation of attention runs, and what the log says."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,7 +9,12 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from tests.model.helpers import random_tokens, small_config, spread_model, with_position
 from tupe_jax.config.schema import model_config
-from tupe_jax.model.attention_backend import attention_choice, attention_choices, unrolls_layers
+from tupe_jax.model.attention_backend import (
+    attention_choice,
+    attention_choices,
+    platform_of,
+    unrolls_layers,
+)
 from tupe_jax.model.positions import RELATIVE, Encoding
 from tupe_jax.model.positions.encoding import Entry
 from tupe_jax.utils.errors import UserError
@@ -51,13 +58,17 @@ def chosen(platform, variant="tupe_r", length=512, relative=None, window=0, **se
         ("gpu", BF16, "pallas", "the fused kernel for gpu)"),
         ("gpu", {**BF16, "attention_dropout": 0.0}, "pallas", "the fused kernel for gpu)"),
         ("gpu", {**BF16, "length": 511}, "pallas", "the fused kernel for gpu)"),
-        ("gpu", {**BF16, "length": 8192, "relative": "formless"}, "pallas", "for gpu)"),
+        ("gpu", {**BF16, "length": 8192, "relative": "formless"}, "pallas", "for gpu; the bias"),
         ("gpu", {**BF16, "num_heads": 8}, "pallas", "for gpu)"),
         ("gpu", {**BF16, "num_heads": 4}, "xla", "at most 128 features, not 192"),
         ("gpu", {**BF16, "variant": "shaw"}, "xla", "position.relative='shaw' adds terms"),
         ("gpu", CUDNN, "cudnn", "requested; xla in training, for model.attention_dropout=0.1"),
         ("gpu", {**CUDNN, "attention_dropout": 0.0}, "cudnn", "(requested)"),
         ("gpu", {**CUDNN, "length": 511, "variant": "rope"}, "cudnn", "requested"),
+        ("gpu", {**BF16, "length": 8192}, "pallas", "for gpu; the bias takes 3 GiB, its gradient"),
+        ("gpu", {**BF16, "length": 8192, "variant": "rope"}, "pallas", "for gpu)"),
+        ("gpu 7.5", BF16, "xla", "no fused kernel for gpu 7.5"),
+        ("gpu gfx90a", BF16, "xla", "no fused kernel for gpu gfx90a"),
         ("tpu", {"window": 128}, "pallas", "one block of keys, masked outside a window of 128"),
         ("tpu", {"window": 128, "length": 1024}, "pallas", "blocks of keys in a window of 128"),
         ("tpu", {"window": 128, "length": 8192}, "pallas", "blocks of keys in a window of 128"),
@@ -84,6 +95,8 @@ def test_choice_and_reason(platform, settings, implementation, reason):
     ("platform", "settings", "message"),
     [
         ("gpu", {"attention_implementation": "pallas"}, "model.dtype='bfloat16'"),
+        ("gpu 7.5", {**BF16, "attention_implementation": "pallas"}, "8.0.*gpu 7.5"),
+        ("gpu 7.5", CUDNN, "8.0.*gpu 7.5"),
         ("gpu", {**CUDNN, "length": 511}, "511"),
         ("gpu", {**CUDNN, "dtype": "float32"}, "model.dtype='float32'"),
         ("gpu", {**CUDNN, "num_heads": 4}, "192"),
@@ -100,6 +113,24 @@ def test_choice_and_reason(platform, settings, implementation, reason):
 def test_asking_for_what_cannot_run(platform, settings, message):
     with pytest.raises(UserError, match=message):
         chosen(platform, **settings)
+
+
+@pytest.mark.parametrize(
+    ("platform", "architecture", "name"),
+    [
+        ("gpu", "8.0", "gpu"),
+        ("gpu", "12.0", "gpu"),
+        ("gpu", "7.5", "gpu 7.5"),
+        ("gpu", "gfx90a", "gpu gfx90a"),
+        ("gpu", None, "gpu"),  # a device that is only compiled for
+        ("tpu", None, "tpu"),
+    ],
+)
+def test_the_kernel_is_for_gpus_that_triton_supports(platform, architecture, name):
+    device = SimpleNamespace(platform=platform)
+    if architecture:
+        device.compute_capability = architecture
+    assert platform_of(device) == name
 
 
 def kernels_of(config, platform, length):

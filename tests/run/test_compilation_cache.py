@@ -187,6 +187,33 @@ def test_processes_that_find_different_programs_all_compile(workdir, events):
         assert compiled_here(events)
 
 
+def test_what_is_disabled_in_one_process_is_disabled_in_all(workdir, events):
+    class OtherHasACache(OneOfTwo):
+        def gather(self, what, value):
+            return [value, False] if isinstance(value, bool) else super().gather(what, value)
+
+    with compilation_cache(workdir, OtherHasACache()):
+        compiled_here(events)
+    assert not entries(workdir)
+
+
+def test_the_oldest_programs_above_a_limit_are_deleted(workdir, events, monkeypatch):
+    folder(workdir).mkdir(parents=True)
+    for age, name in enumerate(("a-cache", "killed.0a1b.tmp", "b-cache"), start=1):
+        (folder(workdir) / name).write_bytes(b"")
+        os.utime(folder(workdir) / name, (10**9 - age, 10**9 - age))
+    with compilation_cache(workdir):
+        compiled_here(events)
+    new = {entry.name for entry in entries(workdir)} - {"a-cache", "b-cache"}
+    monkeypatch.setattr(compilation_cache_module, "_MOST_PROGRAMS", len(new) + 2)
+    with compilation_cache(workdir):
+        jax.jit(lambda x: jnp.cos(x) * 3)(jnp.float32(0.5))
+    left = {entry.name for entry in folder(workdir).iterdir()}
+    assert new <= left
+    assert not left & {"b-cache", "killed.0a1b.tmp"}
+    assert len(left) == len(new) + 2
+
+
 def test_if_one_program_cannot_be_read_none_is_used(workdir, events, caplog):
     """Another process, which reads it, would use it."""
     with compilation_cache(workdir):

@@ -8,6 +8,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,9 @@ from tupe_jax.utils.errors import UserError
 logger = logging.getLogger(__name__)
 
 CHEAPEST_FIRST: tuple[Remat, ...] = ("none", "dots", "projections", "full")
+
+GPU_KERNELS = "gpu_attention_"
+"""The names of our kernels for GPUs begin with it."""
 
 CUDNN_WORKSPACE = "cuDNN"
 """A kind of memory that the compiler does not count without a GPU."""
@@ -151,6 +155,8 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
     objective = make_objective(config, [True] * config.model.vocab_size)
     schedule = schedule_of(config, sequences_per_epoch=1)
     state = plan.abstract_sharded
+    platform, length = target.chip.platform, config.data.length
+    choices = attention_choices(config.model, platform, length).values()
     compiled = _compile(
         lower_train_step(config, plan, mesh, objective, schedule),
         mesh,
@@ -161,6 +167,7 @@ def compile_for(config: Config, target: Target, mesh: Mesh) -> CompileResult:
             **({} if state.ema is None else {"average": state.ema}),
             "batch": batch_shapes(config, mesh, objective),
         },
+        kernels={GPU_KERNELS} if any(choice.kernel == "gpu" for choice in choices) else set(),
     )
     result = CompileResult(config, target, mesh, compiled)
     if result.attention_implementation != "cudnn":
@@ -187,13 +194,20 @@ def cudnn_workspace(model: ModelConfig, batch: int, length: int) -> int:
 
 
 def _compile(
-    lowered: jax.stages.Lowered, mesh: Mesh, target: Target, trees: Mapping[str, Any]
+    lowered: jax.stages.Lowered,
+    mesh: Mesh,
+    target: Target,
+    trees: Mapping[str, Any],
+    kernels: AbstractSet[str],
 ) -> CompiledStep:
-    """`trees` are the arguments by kind, of `jax.ShapeDtypeStruct`s with shardings."""
+    """`trees` are the arguments by kind, of `jax.ShapeDtypeStruct`s with shardings.
+
+    `kernels` are names with which kernels for GPUs begin that the program must contain.
+    """
     arguments = {kind: bytes_per_device(tree) for kind, tree in trees.items()}
     began = time.monotonic()
     try:
-        compiled, architectures = _compiled_with_architectures(lowered, target)
+        compiled, architectures = _compiled_with_architectures(lowered, target, kernels)
     except jax.errors.JaxRuntimeError as error:
         needed = _needed_bytes(str(error))
         others = max(needed - sum(arguments.values()), 0)
@@ -215,30 +229,47 @@ def _compile(
 
 
 def _compiled_with_architectures(
-    lowered: jax.stages.Lowered, target: Target
+    lowered: jax.stages.Lowered, target: Target, kernels: AbstractSet[str]
 ) -> tuple[jax.stages.Compiled, frozenset[str]]:
-    """Compile; for a GPU, raise if code was generated for another one."""
+    """Compile; for a GPU, raise unless the code of all kernels is seen to be for it."""
     if target.chip.platform != "gpu":
         return lowered.compile(), frozenset()
     with tempfile.TemporaryDirectory() as folder:
         compiled = lowered.compile(compiler_options={"xla_dump_to": folder})
-        architectures = code_architectures(pathlib.Path(folder))
+        code = gpu_code(pathlib.Path(folder))
     expected = GPUS[target.chip_name].architecture
-    if others := architectures - {expected}:
+    if others := code.architectures - {expected}:
         raise UserError(
             f"--target={target.name}: the compiler made code for {', '.join(sorted(others))}, not "
             f"for {expected}; install the versions of jax and jaxlib in constraints.txt"
         )
-    return compiled, architectures
+    unseen = [name for name in kernels if not any(k.startswith(name) for k in code.kernels)]
+    if unseen or not code.architectures:
+        raise UserError(
+            f"--target={target.name}: cannot check for which GPU the code is, because the compiler "
+            f"showed no code{' of ' + unseen[0] if unseen else ''}; unset "
+            "JAX_COMPILATION_CACHE_DIR, and install the versions of jax and jaxlib in "
+            "constraints.txt"
+        )
+    return compiled, code.architectures
 
 
-def code_architectures(dump: pathlib.Path) -> frozenset[str]:
-    """The GPUs for which there is PTX code in a folder that XLA wrote; none if JAX had a cache."""
-    found = (
-        re.findall(r"^\.target (\w+)", file.read_text(), re.MULTILINE)
-        for file in sorted(dump.glob("*.ptx"))
+@dataclass(frozen=True)
+class GpuCode:
+    """The PTX code of a program."""
+
+    architectures: frozenset[str]
+    """The GPUs it is for, such as sm_90a."""
+    kernels: frozenset[str]
+
+
+def gpu_code(dump: pathlib.Path) -> GpuCode:
+    """What XLA wrote to a folder; nothing if JAX took the program from a cache."""
+    text = "\n".join(file.read_text() for file in sorted(dump.glob("*.ptx")))
+    return GpuCode(
+        frozenset(re.findall(r"^\.target (\w+)", text, re.MULTILINE)),
+        frozenset(re.findall(r"\.entry (\w+)", text)),
     )
-    return frozenset(name for names in found for name in names)
 
 
 def fit(

@@ -72,8 +72,9 @@ def _start(arguments: Sequence[str], workdir: Path) -> StartTime:
     workdir.mkdir(exist_ok=True)
     done = _steps(workdir)
     log = workdir / "log.txt"
-    # A cache of the user would make every start a warm one.
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    # A cache of the user would make every start a warm one; without any, all would be cold.
+    own = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+    environment = {k: v for k, v in os.environ.items() if k not in own}
     command = [sys.executable, "-m", "tupe_jax", "pretrain", *arguments, f"--workdir={workdir}"]
     with log.open("w") as output:
         began = time.monotonic()

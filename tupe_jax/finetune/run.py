@@ -41,7 +41,7 @@ from tupe_jax.inference.loading import MODEL_FOLDER
 from tupe_jax.inference.model_card import save_model
 from tupe_jax.inference.trained_model import TrainedModel
 from tupe_jax.interop.model_folder import HeadMetadata, ModelMetadata
-from tupe_jax.model.attention_backend import attention_choices
+from tupe_jax.model.attention_backend import attention_choices, platform_of
 from tupe_jax.model.params import ParamArrays, arrays_of
 from tupe_jax.model.positions import encodings
 from tupe_jax.run.preemption import Stop
@@ -125,7 +125,7 @@ def finetune(
     groups = plan_groups(workdir, trials, at_once, len(devices))
     if groups:
         logger.info("%s", _announcement(data, schedule, groups, pretrained))
-        choices = attention_choices(model, devices[0].platform, data.buckets[-1])
+        choices = attention_choices(model, platform_of(devices[0]), data.buckets[-1])
         for choice in dict.fromkeys(choices.values()):
             logger.info("%s", choice)
     for group in groups:

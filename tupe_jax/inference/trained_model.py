@@ -81,7 +81,7 @@ class TrainedModel:
         """The Flax module. It is built on first use and then holds the only copy of the weights."""
         weights = self._weights
         if not isinstance(weights, MaskedLM):
-            weights = self._weights = model_from(self.config, weights)
+            weights = self._weights = model_from(_anywhere(self.config), weights)
         return weights
 
     @property
@@ -96,7 +96,7 @@ class TrainedModel:
         In bfloat16, rounding hides the differences that the laboratory measures. The functions
         that measure also request exact float32 products, by `tupe_jax.model.measurement`.
         """
-        return model_from(replace(self.config, dtype="float32"), self.params)
+        return model_from(replace(_anywhere(self.config), dtype="float32"), self.params)
 
     @property
     def fingerprint(self) -> int:
@@ -239,6 +239,13 @@ class TrainedModel:
         classes = tuple(map(str, range(outputs))) if outputs > 1 else ()
         length = int(min(HeadMetadata.length, longest_input(self.config)))
         return HeadMetadata(classes, length=length)
+
+
+def _anywhere(config: ModelConfig) -> ModelConfig:
+    """The config without a request for a kernel, which the platform or the type may not have."""
+    if config.attention_implementation in ("pallas", "cudnn"):
+        return replace(config, attention_implementation="auto")
+    return config
 
 
 def _size(config: ModelConfig) -> str:

@@ -245,7 +245,7 @@ def _run(
     out_specs: Sequence[pl.BlockSpec],
     grid: tuple[int, ...],
 ) -> list[jax.Array]:
-    """Call a kernel: compiled on GPUs, interpreted elsewhere, as decided at lowering."""
+    """Call a kernel: compiled on CUDA GPUs, interpreted on CPUs, as decided at lowering."""
 
     def call(*arrays: jax.Array, interpret: bool) -> list[jax.Array]:
         return list(
@@ -265,6 +265,6 @@ def _run(
         origin_3,
         *inputs,
         cuda=partial(call, interpret=False),
-        default=partial(call, interpret=True),
+        cpu=partial(call, interpret=True),
     )
     return result

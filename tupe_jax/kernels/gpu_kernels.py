@@ -20,6 +20,7 @@ touches, and the programs of dbias outside the window write zeros.
 `gpu.py` selects the blocks that a program sees.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,6 +35,9 @@ from tupe_jax.kernels.window import blocks_in_window
 
 ENOUGH_PROGRAMS = 512
 """Several per processor of a GPU; if there are fewer, programs share the sequences."""
+
+MOST_PARTS = 16
+"""Of the bias gradient, so that it does not take as much memory as the scores."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ class GpuSettings:
     def bias_gradient_parts(self) -> int:
         """The number of parts of the batch over which the bias gradient is summed separately."""
         programs = self.num_heads * (self.length // self.block) ** 2
-        divisors = (n for n in range(1, self.batch + 1) if self.batch % n == 0)
-        return next((n for n in divisors if n * programs >= ENOUGH_PROGRAMS), self.batch)
+        wanted = math.ceil(ENOUGH_PROGRAMS / programs)
+        most = min(2 * wanted - 1, MOST_PARTS, self.batch)
+        return max(n for n in range(1, most + 1) if self.batch % n == 0)
 
 
 def gpu_attention_forward(

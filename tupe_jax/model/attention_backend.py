@@ -4,8 +4,10 @@ The platform is that of the devices a program is compiled for, which may be anot
 config keeps its `auto`, so a model trained on TPUs runs elsewhere too.
 """
 
+import math
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +31,33 @@ _LARGEST_GPU_HEAD = 128
 """Tiles of larger heads do not fit the shared memory of a GPU."""
 
 
+_LEAST_GPU = (8, 0)
+"""The CUDA compute capability from which Triton, which compiles our kernel, supports a GPU."""
+
+
 def platform_here() -> str:
-    """`cpu`, `gpu` or `tpu`: of the mesh in context (`jax.set_mesh`), else of this process."""
+    """`cpu`, `gpu` or `tpu`: of the mesh in context (`jax.set_mesh`), else of this process.
+
+    A GPU that no fused kernel can run on has its architecture behind it, as in `gpu 7.5`.
+    """
     device = jax.sharding.get_abstract_mesh().abstract_device
-    return jax.default_backend() if device is None else str(device.platform)
+    if device is None:
+        return platform_of(jax.local_devices()[0])
+    if jax.default_backend() == "gpu" and jax.local_devices()[0].device_kind == device.device_kind:
+        return platform_of(jax.local_devices()[0])
+    return str(device.platform)
+
+
+def platform_of(device: Any) -> str:
+    """The platform of a device, as `platform_here` names it."""
+    # "8.0" for CUDA, "gfx90a" for ROCm; a device that is only compiled for has none.
+    architecture = getattr(device, "compute_capability", None)
+    if device.platform != "gpu" or architecture is None:
+        return str(device.platform)
+    capability = re.fullmatch(r"(\d+)\.(\d+)", architecture)
+    if capability and tuple(map(int, capability.groups())) >= _LEAST_GPU:
+        return "gpu"
+    return f"gpu {architecture}"
 
 
 def unrolls_layers(config: ModelConfig, platform: str) -> bool:
@@ -67,7 +92,7 @@ def attention_choices(config: ModelConfig, platform: str, length: int) -> dict[i
 
 
 def attention_choice(config: ModelConfig, platform: str, length: int, window: int = 0) -> Choice:
-    """The implementation for sequences of `length` on `cpu`, `gpu` or `tpu`, and why.
+    """The implementation for sequences of `length` on a platform (`platform_here`), and why.
 
     `window` is that of a layer, one of `config.windows`. A requested implementation that cannot run
     is an error.
@@ -89,7 +114,8 @@ def attention_choice(config: ModelConfig, platform: str, length: int, window: in
     reason = "requested" if requested != "auto" else f"the fused kernel for {platform}"
     if wanted == "pallas":
         kernel = _pallas_kernel(config, platform, length, window)
-        return Choice("pallas", f"{reason}{_scores_computed(kernel, window)}", kernel)
+        reason += _scores_computed(kernel, window) + _size_of_bias(config, kernel, length)
+        return Choice("pallas", reason, kernel)
     if config.attention_dropout:
         reason += f"; xla in training, for model.attention_dropout={config.attention_dropout}"
     return Choice("cudnn", reason)
@@ -122,11 +148,22 @@ def _scores_computed(kernel: Kernel, window: int) -> str:
     return "; many blocks of keys" if kernel == "multi_block" else ""
 
 
+def _size_of_bias(config: ModelConfig, kernel: Kernel, length: int) -> str:
+    """For the log: the bias of long sequences, which only the kernel for GPUs reads whole."""
+    has_bias = any(encoding.has_bias for encoding in encodings(config).values())
+    gibibytes = math.ceil(4 * config.num_heads * length**2 / 2**30)
+    if kernel != "gpu" or not has_bias or gibibytes < 2:
+        return ""
+    return f"; the bias takes {gibibytes} GiB, its gradient as much"
+
+
 def _obstacle(
     config: ModelConfig, wanted: Implementation, platform: str, length: int, window: int
 ) -> str | None:
     """Why a fused kernel cannot run, or should not; None if it can."""
     need_tokens, dense_biases = _terms_of_tokens(config), _dense_biases(config)
+    if platform.startswith("gpu "):
+        return f"the kernels for GPUs need CUDA and compute capability 8.0, and this is {platform}"
     if need_tokens:
         return f"{need_tokens[0]} adds terms that need the tokens"
     if wanted == "cudnn" and window:

@@ -49,6 +49,8 @@ def training_flops_per_token(
 def recomputed_flops_per_token(config: ModelConfig, length: int, *, by_kernel: bool) -> float:
     """Products that the backward pass recomputes under `model.remat`; no part of MFU.
 
+    Those that attention kernels repeat inside their backward pass are not counted.
+
     Attention `by_kernel` is no matrix product to JAX, so "dots" does not keep its output.
     """
     attention = sum(_scores_and_values(config, length, window) for window in config.windows)

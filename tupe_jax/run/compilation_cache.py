@@ -7,7 +7,8 @@ it from the work directory when the run begins, and back when they were compiled
 with checksums. Damaged files are ignored and replaced.
 
 Programs of other versions of the packages are not found again. They are deleted when the first
-program of these versions is kept. By then all processes of the run have their copies.
+program of these versions is kept. By then all processes of the run have their copies. Of these
+versions the newest thousand programs are kept: a study has a few for each variant.
 """
 
 import fcntl
@@ -36,6 +37,7 @@ from tupe_jax.utils.paths import Path
 FOLDER = "compiled"
 _SUFFIX = "-cache"  # of the entries of JAX
 _PREFIX, _LOCK = "tupe-compiled-", "in-use"
+_MOST_PROGRAMS = 1_000
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CPU_FIELDS = (
     *("vendor_id", "cpu family", "model", "model name", "flags"),  # x86
@@ -54,13 +56,15 @@ def compilation_cache(
 ) -> Iterator[Keep]:
     """Take compiled programs from the work directory, and keep new ones there.
 
-    Without effect if JAX has a cache already: the user's, or that of the study a run belongs to.
+    Without effect if JAX has a cache already, in any process: the user's, or that of the study a
+    run belongs to.
     The work directory is trusted: who can write to it can choose which code a run executes.
     """
     configured = jax.config.values
     if configured["jax_compilation_cache_dir"] or not configured["jax_enable_compilation_cache"]:
         enabled = False
-    if not enabled:
+    # A variable of the environment may be set on some hosts only.
+    if not all(processes.gather("whether programs are kept", enabled)):
         yield lambda: None
         return
     kept = workdir / FOLDER / versions_name() / cpu_name()
@@ -162,6 +166,7 @@ def _copy_new(local: pathlib.Path, kept: Path, known: set[str]) -> None:
         kept.mkdir(parents=True, exist_ok=True)
         in_threads(partial(_keep_one, kept), new)
         _delete_other_versions(kept.parent)
+        _delete_oldest(kept)
 
 
 def _keep_one(kept: Path, file: pathlib.Path) -> None:
@@ -175,6 +180,17 @@ def _delete_other_versions(own: Path) -> None:
         if other.name != own.name:
             with suppress(FileNotFoundError):  # another machine of a study deletes it, too
                 other.rmtree()
+
+
+def _delete_oldest(kept: Path) -> None:
+    """Delete the oldest files above the limit, unfinished ones of killed processes included."""
+    names = file_names(kept)
+    if len(names) <= _MOST_PROGRAMS:
+        return
+    written = {name: (kept / name).stat().mtime for name in names}
+    for name in sorted(names, key=lambda name: written[name])[:-_MOST_PROGRAMS]:
+        with suppress(FileNotFoundError):
+            (kept / name).unlink()
 
 
 def _checksum(name: str, program: bytes) -> bytes:

@@ -21,7 +21,7 @@ from tupe_jax.checkpointing.manager import Checkpoints
 from tupe_jax.config.schema import Config
 from tupe_jax.distributed.mesh import batch_sharding, block_on_cpu, make_mesh
 from tupe_jax.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from tupe_jax.model.attention_backend import attention_choices
+from tupe_jax.model.attention_backend import attention_choices, platform_of
 from tupe_jax.objectives.base import Exported, Objective
 from tupe_jax.objectives.registry import make_objective
 from tupe_jax.run.compilation_cache import compilation_cache
@@ -108,7 +108,7 @@ def _pretrain(
     mesh = make_mesh(config.mesh)
     check_settings(config, mesh)  # before the data is made
     plan = plan_state(config, mesh)
-    platform = mesh.devices.flat[0].platform
+    platform = platform_of(mesh.devices.flat[0])
     choices = attention_choices(config.model, platform, config.data.length)
     for choice in dict.fromkeys(choices.values()):
         logger.info("%s", choice)
