@@ -10,6 +10,7 @@ from jax.extend.core import jaxprs_in_params
 
 from tests.model.helpers import VARIANTS, small_config, with_position
 from tupe_jax.config.schema import POSITION_VARIANTS, PositionConfig, model_config
+from tupe_jax.kernels.window import pairs_in_window
 from tupe_jax.model.flops import (
     attention_flops_per_token,
     flops_per_token,
@@ -134,6 +135,22 @@ def test_base_model_in_round_numbers():
     weights_of_layers = 12 * 12 * D * D
     expected = 2 * weights_of_layers + 12 * 4 * S * D + 0.15 * 2 * D * (D + V)
     assert flops_per_token(config, S, 0.15, rows=256) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("global_every", [0, 3])
+def test_where_all_layers_have_a_window_only_its_pairs_of_positions_count(global_every):
+    S, window = 512, 16
+
+    def flops(position):
+        settings = {"attention_window": window, "attention_global_every": global_every}
+        config = model_config("tiny", position, **settings)
+        return config, flops_per_token(config, S, 0.0, rows=1)
+
+    config, untied = flops("tupe_a")
+    D, pairs = config.hidden_size, S * S if global_every else pairs_in_window(S, window)
+    # Two projections of positions and of the [CLS] vectors, and the products of p_i and p_j.
+    expected = 2 * 2 * (S + 2) * D * D + 2 * pairs * D
+    assert (untied - flops("bert_a")[1]) * S == pytest.approx(expected, rel=1e-2)
 
 
 def test_what_remat_computes_again():

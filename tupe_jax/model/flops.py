@@ -20,7 +20,7 @@ from jax.extend.core import jaxprs_in_params
 
 from tupe_jax.config.schema import ModelConfig
 from tupe_jax.kernels.window import pairs_in_window
-from tupe_jax.model.positions import LayerPositions, SharedPositions
+from tupe_jax.model.positions import LayerPositions, SharedPositions, encodings
 
 
 def flops_per_token(config: ModelConfig, length: int, scored_share: float, *, rows: int) -> float:
@@ -120,13 +120,22 @@ def _position_flops(config: ModelConfig, length: int) -> _PositionFlops:
         q = jax.ShapeDtypeStruct(shape_BxSxHxd, jnp.dtype(config.dtype))
         return matrix_product_flops(in_a_layer, layer_weights, once, q, q)
 
+    def once_per_pass_in_factors(weights: Any) -> Any:
+        positions = nnx.merge(shared, weights)
+        return positions.once(length), positions.input_SxD(length), positions.factored_bias(length)
+
     # A second sequence adds the terms that need its tokens, and nothing else.
     of_a_sequence = of_a_layer(2) - of_a_layer(1)
     without_tokens = of_a_layer(1) - of_a_sequence
+    per_pass = matrix_product_flops(once_per_pass, shared_weights)
+    over_pairs = 0
+    if not any(encoding.bias for encoding in encodings(config).values()):  # these have no factors
+        over_pairs = per_pass - matrix_product_flops(once_per_pass_in_factors, shared_weights)
+    # Where all layers have a window, the bias is needed inside the widest one only.
+    share = max(pairs_in_window(length, window) for window in config.windows) / length**2
     return _PositionFlops(
         per_token=of_a_sequence / length,
-        per_pass=matrix_product_flops(once_per_pass, shared_weights)
-        + config.num_layers * without_tokens,
+        per_pass=per_pass - (1 - share) * over_pairs + config.num_layers * without_tokens,
     )
 
 
