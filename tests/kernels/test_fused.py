@@ -53,14 +53,13 @@ def test_values_and_gradients(case, kernel):
 
 
 @on_both
-def test_bfloat16_to_its_rounding(kernel):
+@pytest.mark.parametrize("sizes", [(2, 128, 2, 64), (3, 77, 3, 24)])
+def test_bfloat16_to_its_rounding(kernel, sizes):
     """Weights, then the sum of products, are rounded to 8 bits: 2^-9 each, of the largest entry.
 
     A gradient has passed one rounding more.
     """
-    (out, gradients), (exact_out, exact_gradients) = both(
-        kernel, 2, 128, 2, 64, True, 0.1, "bfloat16"
-    )
+    (out, gradients), (exact_out, exact_gradients) = both(kernel, *sizes, True, 0.1, "bfloat16")
     assert {x.dtype for x in [out, *gradients]} == {jnp.dtype("bfloat16")}
     assert largest_difference(out, exact_out) < 2**-8
     assert largest_difference(gradients, exact_gradients) < 2**-7
