@@ -172,11 +172,14 @@ def _has_masked_word_head(
     state: Mapping[str, Array], table: names.Names, settings: JsonSettings
 ) -> bool:
     """A head without a dense layer and with a tied output matrix may have no array of its own."""
-    own = f"{table.head_dense}.weight" if table.head_dense else table.output_embedding
-    if any(names.usual_name(table, name) == own for name in state):
+    found = {names.usual_name(table, name) for name in state}
+    if table.head_dense and f"{table.head_dense}.weight" not in found:
+        return False
+    if table.head_dense and not table.classifiers_have_head_dense:
         return True
     classes = settings.values.get("architectures")
-    return not table.head_dense and isinstance(classes, list) and "MaskedLM" in str(classes)
+    is_named = isinstance(classes, list) and "MaskedLM" in str(classes)
+    return is_named or bool(found & {table.head_bias, table.output_embedding})
 
 
 def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) -> dict[str, Array]:

@@ -226,6 +226,7 @@ MODERNBERT = Names(
     final_norm="final_norm",
     head_dense="head.dense",
     head_norm="head.norm",
+    classifiers_have_head_dense=True,
     head_bias="decoder.bias",
     head_copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
     output_embedding="decoder.weight",
