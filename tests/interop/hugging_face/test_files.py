@@ -46,6 +46,39 @@ def test_weights_of_every_type_in_one_file_or_several(tmp_path, dtype, shards):
     assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", rounded))
 
 
+def save(state, file):
+    if file.suffix == ".bin":
+        torch.save(state, file)
+    else:
+        safetensors.torch.save_file(state, file)
+
+
+QUANTIZED = [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8]
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED, ids=str)
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_quantized_weights_are_refused_by_array_and_type(tmp_path, file, dtype):
+    name = "bert.encoder.layer.1.output.dense.weight"
+    state = {n: tensor.clone() for n, tensor in public.theirs("bert").state_dict().items()}
+    save({**state, name: state[name].to(dtype)}, tmp_path / file)
+    words = rf"{name} is of type \w+: quantized weights are not supported"
+    with pytest.raises(UserError, match=words) as raised:
+        parsed("bert", read_arrays(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_integers_that_are_no_weights_are_left_out(tmp_path, file):
+    state = {n: tensor.clone() for n, tensor in public.theirs("bert").state_dict().items()}
+    state["bert.embeddings.position_ids"] = torch.arange(24)
+    save(state, tmp_path / file)
+    assert_same(
+        parsed("bert", read_arrays(tmp_path)),
+        parsed("bert", public.arrays(public.theirs("bert"))),
+    )
+
+
 QKV = ("q_proj", "k_proj", "v_proj")
 OLD_LAYOUTS = {
     "nomic_bert": {
@@ -168,6 +201,7 @@ PLAIN = {"rope_type": "default", "rope_theta": 100.0}
         ("bert", {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}}, "auto_map"),
         ("gte", {"model_type": "new", "auto_map": {"AutoModel": "modeling.NewModel"}}, "auto_map"),
         ("roberta", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+        ("roberta", {"compression_config": {"format": "pack-quantized"}}, "compression_config"),
         ("eurobert", {"rope_parameters": SCALED}, "rope_parameters.*rope_type='yarn'"),
         ("eurobert", {"rope_parameters": LINEAR}, "rope_parameters.* type='linear'"),
         ("jina_embeddings_v3", {"rope_parameters": LINEAR}, "rope_parameters.* type='linear'"),
