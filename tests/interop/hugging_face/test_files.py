@@ -46,6 +46,19 @@ def test_weights_of_every_type_in_one_file_or_several(tmp_path, dtype, shards):
     assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", rounded))
 
 
+def test_a_file_with_all_arrays_comes_before_several(tmp_path):
+    """As in `transformers`; an index may remain from an earlier download."""
+    model = public.theirs("bert")
+    model.save_pretrained(tmp_path)
+    part = {"bert.pooler.dense.bias": torch.zeros(32)}
+    safetensors.torch.save_file(part, tmp_path / "part.safetensors", metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": dict.fromkeys(part, "part.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    theirs = type(model).from_pretrained(tmp_path)
+    assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", public.arrays(theirs)))
+    assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", public.arrays(model)))
+
+
 def save(state, file):
     if file.suffix == ".bin":
         torch.save(state, file)

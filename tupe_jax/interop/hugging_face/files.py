@@ -48,13 +48,13 @@ def require_config(folder: Path) -> dict[str, Any]:
 
 
 def read_arrays(folder: Path) -> Mapping[str, Array]:
-    """All arrays by name, from safetensors or PyTorch files."""
+    """All arrays by name, from safetensors or PyTorch files, in the order of `transformers`."""
     for name in (WEIGHTS, TORCH_WEIGHTS):
         index = folder / f"{name}.index.json"
-        if index.exists():
-            return {k: v for part in _parts(index) for k, v in _read(part).items()}
         if (folder / name).exists():
             return _read(folder / name)
+        if index.exists():
+            return {k: v for part in _parts(index) for k, v in _read(part).items()}
     raise UserError(f"{folder} has no weights: neither {WEIGHTS} nor {TORCH_WEIGHTS}")
 
 
