@@ -189,7 +189,8 @@ def _has_masked_word_head(
 def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) -> dict[str, Array]:
     """The arrays by current names, without the prefix of a model with a head and without copies.
 
-    In a tied model the output matrix is such a copy; in an untied model it is kept.
+    In a tied model the output matrix is such a copy. An untied model uses that matrix and the bias
+    beside it.
     """
     renamed: dict[str, Array] = {}
     for name, array in state.items():
@@ -199,9 +200,14 @@ def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) 
     for copy, original in table.head_copies.items():
         if copy not in renamed or (copy == table.output_embedding and not is_tied):
             continue
-        renamed.setdefault(original, renamed[copy])
-        if not np.array_equal(renamed.pop(copy), renamed[original]):
-            raise UserError(f"{copy} differs from {original}; the model has only one of them")
+        array = renamed.pop(copy)
+        if not is_tied:
+            renamed[original] = array
+        elif not np.array_equal(array, renamed.setdefault(original, array)):
+            raise UserError(
+                f"{copy} differs from {original}; a model that uses both has "
+                "tie_word_embeddings=False"
+            )
     if table.word_embeddings not in renamed:
         raise UserError(
             f"the checkpoint has no array {table.word_embeddings}: it is not of this model_type"
