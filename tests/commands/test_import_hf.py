@@ -85,6 +85,7 @@ PUBLISHED = {
     "xlnet": (["mask_emb"], ["start_logits.dense.weight", "logits_proj.bias"]),
     "distilbert": ([], ["pre_classifier.weight"]),
     "roformer": (BUFFERS, ["pooler.dense.weight"]),
+    "modernbert": ([], []),
     "esm": ([*BUFFERS, IDLE], []),
     "eurobert": ([], ["dense.weight"]),
     "nomic_bert": (BUFFERS, []),
@@ -107,6 +108,14 @@ OTHERS_OWN = (
 """Arrays of the models of `transformers` that we have not."""
 
 
+def left_out_of(state, config, monkeypatch):
+    monkeypatch.setattr(files, "require_config", lambda _: config.to_dict())
+    monkeypatch.setattr(files, "read_arrays", lambda _: state)
+    tokenizer = SimpleNamespace(special=SimpleNamespace(sep_id=public.SEP))
+    monkeypatch.setattr(importing, "read_tokenizer", lambda *_: tokenizer)
+    return importing.read_folder(Path("downloaded"))[-1]
+
+
 @pytest.mark.parametrize("kind", PUBLISHED)
 def test_other_arrays_of_public_files_are_left_out_and_listed(kind, monkeypatch):
     model = public.theirs(kind)
@@ -114,14 +123,43 @@ def test_other_arrays_of_public_files_are_left_out_and_listed(kind, monkeypatch)
     beside = sorted([*(f"{prefix}{name}" for name in inner), *heads, *TASKS])
     own = {n: a for n, a in public.arrays(model).items() if n not in beside}
     state = {**own, **{name: np.zeros((24, 32), np.float32) for name in beside}}
-    monkeypatch.setattr(files, "require_config", lambda _: model.config.to_dict())
-    monkeypatch.setattr(files, "read_arrays", lambda _: state)
-    tokenizer = SimpleNamespace(special=SimpleNamespace(sep_id=public.SEP))
-    monkeypatch.setattr(importing, "read_tokenizer", lambda *_: tokenizer)
-    _, _, _, unused = importing.read_folder(Path("downloaded"))
+    unused = left_out_of(state, model.config, monkeypatch)
     assert set(beside) <= set(unused)
     others = set(unused) - set(beside)
     assert all(name.startswith(OTHERS_OWN) for name in others), others
+
+
+CLASSIFIERS_OF_MODERNBERT = [
+    transformers.ModernBertForSequenceClassification,
+    transformers.ModernBertForTokenClassification,
+    transformers.ModernBertForQuestionAnswering,
+]
+
+
+@pytest.mark.parametrize("make", CLASSIFIERS_OF_MODERNBERT)
+def test_the_encoder_of_a_classifier_of_modernbert_is_read(make, monkeypatch):
+    """Its head has the names of the masked LM head."""
+    model = make(public.MODELS["modernbert"][1])
+    config, state = model.config.to_dict(), public.arrays(model)
+    inside = {n: a for n, a in state.items() if n.startswith("model.")}
+    unused = left_out_of(state, model.config, monkeypatch)
+    assert {"head.dense.weight", "head.norm.weight"} < set(unused) == state.keys() - inside.keys()
+    ours, params = params_from_state_dict(config, state, sep_id=3)
+    alone, params_alone = params_from_state_dict(config, inside, sep_id=3)
+    assert ours == alone
+    assert not ours.masked_word_head
+    for path, array in params.items():
+        np.testing.assert_array_equal(array, params_alone[path])
+
+
+def test_a_masked_lm_head_of_modernbert_without_its_bias_is_refused():
+    model = public.theirs("modernbert")
+    config = {**model.config.to_dict(), "architectures": ["ModernBertForMaskedLM"]}
+    state = {n: a for n, a in public.arrays(model).items() if not n.startswith("decoder")}
+    with pytest.raises(UserError, match=r"lacks decoder\.bias"):
+        params_from_state_dict(config, state, sep_id=3)
+    with pytest.raises(UserError, match="decoder_bias=False"):
+        params_from_state_dict({**config, "decoder_bias": False}, state, sep_id=3)
 
 
 @pytest.mark.parametrize(
@@ -378,6 +416,8 @@ def test_unsupported_settings_are_named(downloaded, tmp_path, changes, words):
 def test_other_malformed_files_are_named(downloaded, tmp_path, file, content, words):
     shutil.copytree(downloaded, tmp_path / "odd")
     (tmp_path / "odd" / file).write_text(json.dumps(content))
+    if file.endswith("index.json"):  # which is read if there is no file with all arrays
+        (tmp_path / "odd/model.safetensors").unlink()
     with pytest.raises(UserError, match=words):
         load(tmp_path / "odd")
 

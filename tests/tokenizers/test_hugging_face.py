@@ -57,6 +57,23 @@ def byte_level_bpe(folder, special):
     tokenizer.save_model(str(folder))
 
 
+def modern_bpe(folder, special):
+    """A `tokenizer.json` as ModernBERT's: BERT's special tokens, and [MASK] takes the space."""
+    pad, cls, sep, mask, unk = special
+    bpe = tokenizers.ByteLevelBPETokenizer(unicode_normalizer="nfc")
+    bpe.train_from_iterator(CORPUS, vocab_size=400, special_tokens=[unk, cls, sep, pad])
+    bpe.add_special_tokens([tokenizers.AddedToken(mask, lstrip=True, normalized=False)])
+    bpe.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B {sep}",
+        special_tokens=[(token, bpe.token_to_id(token)) for token in (cls, sep)],
+    )
+    names = {f"{name}_token": token for name, token in zip(NAMES, special, strict=True)}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **names)
+    fast.save_pretrained(folder)
+
+
+NAMES = ("pad", "cls", "sep", "mask", "unk")
 SENTENCEPIECE = {
     "deberta": "spm.model",
     "xlm-roberta": "sentencepiece.bpe.model",
@@ -104,10 +121,11 @@ FILES = {
     "camembert": (unigram, transformers.CamembertTokenizer),
     "rembert": (unigram, transformers.RemBertTokenizer),
     "esm": (protein, transformers.EsmTokenizer),
+    "modernbert": (modern_bpe, transformers.PreTrainedTokenizerFast),
 }
 
 
-WITHOUT_SEGMENTS = ("roberta", "mpnet", "deberta", "xlm-roberta", "camembert", "esm")
+WITHOUT_SEGMENTS = ("roberta", "mpnet", "deberta", "xlm-roberta", "camembert", "esm", "modernbert")
 """Their models have one segment, or none."""
 
 
@@ -135,6 +153,22 @@ def test_tokenizer_files(folder):
     theirs, ours = FILES[kind][1].from_pretrained(path), read_tokenizer(path, kind, SIZE)
     assert_same_tokens(ours, theirs)
     assert_same_tokens(HuggingFaceTokenizer.parse(ours.content, path), theirs)
+
+
+OF_THEIR_OWN = {
+    "eurobert": "test_eurobert_pads_with_its_end_of_text_and_has_no_unknown_token",
+    "roformer": "test_roformer_splits_chinese_into_characters_and_says_so",
+}
+"""Types whose tokenizers are compared by other tests."""
+
+
+@pytest.mark.parametrize("model_type", KINDS)
+def test_the_tokenizer_of_every_type_is_one_that_is_compared(model_type):
+    if model_type in OF_THEIR_OWN:
+        assert callable(globals()[OF_THEIR_OWN[model_type]])
+        return
+    same = [other for other in FILES if KINDS[other] == KINDS[model_type]]
+    assert same
 
 
 def test_a_saved_tokenizer(folder, tmp_path):

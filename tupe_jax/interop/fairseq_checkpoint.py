@@ -12,6 +12,7 @@ import numpy as np
 
 from tupe_jax.interop.fairseq import to_state_dict
 from tupe_jax.interop.official_tokens import OFFICIAL_PAD_ID, dictionary_lines, to_official
+from tupe_jax.interop.param_mapping import check_type
 from tupe_jax.model.heads import MaskedLM
 from tupe_jax.model.params import Array, classification_heads_of
 from tupe_jax.tokenizers.base import Tokenizer
@@ -167,8 +168,16 @@ def read_torch(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     if not tensors:
         raise UserError(f"{path} has no state dict, neither at the top nor under 'model'")
     arguments = content.get("args")
-    arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
+    arrays = {name: _array(f"{path}: {name}", tensor) for name, tensor in tensors.items()}
     return arrays, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+
+
+def _array(name: str, tensor: Any) -> Array:
+    """Weights in float32; integers as they are, which may be indices or quantized weights."""
+    if not (tensor.is_floating_point() or tensor.is_quantized):
+        return np.asarray(tensor.numpy())
+    check_type(name, str(tensor.dtype).removeprefix("torch."))
+    return np.asarray(tensor.float().numpy())
 
 
 def _torch(purpose: str) -> Any:

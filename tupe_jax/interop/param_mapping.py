@@ -63,6 +63,14 @@ def check_shape(name: str, foreign: Array, expected: tuple[int, ...]) -> None:
         )
 
 
+def check_type(name: str, kind: str) -> None:
+    """Raise unless the numbers of an array are the weights themselves."""
+    if kind not in ("float16", "bfloat16", "float32", "float64"):
+        raise UserError(
+            f"{name} is of type {kind}: quantized weights are not supported; use the original model"
+        )
+
+
 def linear(
     name: str, *path: str, layout: Layout = "kernel", index: Index = (), bias: bool = True
 ) -> Iterator[ParamMapping]:

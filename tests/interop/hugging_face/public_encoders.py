@@ -145,6 +145,15 @@ MODELS = {
     ),
 }
 
+UNTIED = ("bert", "roberta-prelayernorm", "electra", "esm", "nomic_bert", "gte")
+MODELS |= {
+    f"{kind}-untied": (
+        MODELS[kind][0],
+        type(MODELS[kind][1])(**{**MODELS[kind][1].to_dict(), "tie_word_embeddings": False}),
+    )
+    for kind in UNTIED
+}
+
 
 WITHOUT_TOKEN_TYPES = ("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm")
 """Types with a table of segments whose tokenizers put every token into the first."""

@@ -1,5 +1,6 @@
 """Weights in any number of files and of any type, older layouts, and configs that are refused."""
 
+import copy
 import json
 
 import numpy as np
@@ -14,8 +15,9 @@ from tupe_jax.interop.hugging_face.importing import params_from_state_dict, read
 from tupe_jax.utils.errors import UserError
 
 
-def parsed(kind, state):
-    return params_from_state_dict(public.theirs(kind).config.to_dict(), state, sep_id=public.SEP)
+def parsed(kind, state, **changes):
+    config = {**public.theirs(kind).config.to_dict(), **changes}
+    return params_from_state_dict(config, state, sep_id=public.SEP)
 
 
 def assert_same(ours, others):
@@ -42,6 +44,52 @@ def test_weights_of_every_type_in_one_file_or_several(tmp_path, dtype, shards):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     rounded = {name: tensor.float().numpy() for name, tensor in state.items()}
     assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", rounded))
+
+
+def test_a_file_with_all_arrays_comes_before_several(tmp_path):
+    """As in `transformers`; an index may remain from an earlier download."""
+    model = public.theirs("bert")
+    model.save_pretrained(tmp_path)
+    part = {"bert.pooler.dense.bias": torch.zeros(32)}
+    safetensors.torch.save_file(part, tmp_path / "part.safetensors", metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": dict.fromkeys(part, "part.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    theirs = type(model).from_pretrained(tmp_path)
+    assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", public.arrays(theirs)))
+    assert_same(parsed("bert", read_arrays(tmp_path)), parsed("bert", public.arrays(model)))
+
+
+def save(state, file):
+    if file.suffix == ".bin":
+        torch.save(state, file)
+    else:
+        safetensors.torch.save_file(state, file)
+
+
+QUANTIZED = [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8]
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED, ids=str)
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_quantized_weights_are_refused_by_array_and_type(tmp_path, file, dtype):
+    name = "bert.encoder.layer.1.output.dense.weight"
+    state = {n: tensor.clone() for n, tensor in public.theirs("bert").state_dict().items()}
+    save({**state, name: state[name].to(dtype)}, tmp_path / file)
+    words = rf"{name} is of type \w+: quantized weights are not supported"
+    with pytest.raises(UserError, match=words) as raised:
+        parsed("bert", read_arrays(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_integers_that_are_no_weights_are_left_out(tmp_path, file):
+    state = {n: tensor.clone() for n, tensor in public.theirs("bert").state_dict().items()}
+    state["bert.embeddings.position_ids"] = torch.arange(24)
+    save(state, tmp_path / file)
+    assert_same(
+        parsed("bert", read_arrays(tmp_path)),
+        parsed("bert", public.arrays(public.theirs("bert"))),
+    )
 
 
 QKV = ("q_proj", "k_proj", "v_proj")
@@ -156,6 +204,8 @@ def test_settings_of_nomic_bert_by_their_former_names():
 
 
 SCALED = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
+LINEAR = {"type": "linear", "rope_theta": 100.0, "factor": 4.0}  # a former name of rope_type
+PLAIN = {"rope_type": "default", "rope_theta": 100.0}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +214,28 @@ SCALED = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
         ("bert", {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}}, "auto_map"),
         ("gte", {"model_type": "new", "auto_map": {"AutoModel": "modeling.NewModel"}}, "auto_map"),
         ("roberta", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+        ("roberta", {"compression_config": {"format": "pack-quantized"}}, "compression_config"),
         ("eurobert", {"rope_parameters": SCALED}, "rope_parameters.*rope_type='yarn'"),
+        ("eurobert", {"rope_parameters": LINEAR}, "rope_parameters.* type='linear'"),
+        ("jina_embeddings_v3", {"rope_parameters": LINEAR}, "rope_parameters.* type='linear'"),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": LINEAR, "sliding_attention": PLAIN}},
+            "rope_parameters.*full_attention.* type='linear'",
+        ),
+        ("gte", {"rope_parameters": {**PLAIN, "factor": 4.0}}, "rope_parameters.*factor=4.0"),
+        (
+            "modernbert",
+            {"rope_parameters": {"sliding_attention": {**PLAIN, "attention_factor": 2.0}}},
+            "rope_parameters.*sliding_attention.*attention_factor=2.0",
+        ),
+        ("modernbert", {"rope_parameters": PLAIN}, "rope_parameters.*rope_type=.*full_attention"),
+        ("modernbert", {"rope_parameters": [1]}, r"rope_parameters=\[1\]"),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": 1.0}},
+            "rope_parameters.*full_attention=1.0",
+        ),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": 8.0}}, "rope_scaling=.*ntk"),
         ("jina_embeddings_v3", {"rope_parameters": [1]}, r"rope_parameters=\[1\]"),
         ("eurobert", {"head_dim": 16}, "head_dim=16"),
@@ -180,6 +251,41 @@ def test_unsupported_settings_are_named_in_one_line(kind, changes, words):
     with pytest.raises(UserError, match=rf"^config\.json: .*{words}") as raised:
         params_from_state_dict(config, public.arrays(public.theirs(kind)), sep_id=public.SEP)
     assert "\n" not in str(raised.value)
+
+
+PARTS = ("full_attention", "sliding_attention")
+BASES = {"global_rope_theta": 90.0, "local_rope_theta": 70.0}
+IN_ALL_LAYERS = ("eurobert", "nomic_bert", "gte", "jina_embeddings_v3")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        *((kind, {"rope_theta": 90.0}) for kind in IN_ALL_LAYERS),
+        *((kind, {"rope_parameters": None}) for kind in (*IN_ALL_LAYERS, "modernbert")),
+        ("eurobert", {"rope_parameters": {"type": "default", "rope_theta": 50.0}}),
+        ("gte", {"rope_theta": 90.0, "rope_parameters": {**PLAIN, "rope_theta": 50.0}}),
+        ("modernbert", BASES),
+        ("modernbert", {**BASES, "rope_parameters": None}),
+        ("modernbert", {**BASES, "rope_parameters": {"full_attention": PLAIN}}),
+        ("modernbert", {**BASES, "rope_parameters": {"sliding_attention": PLAIN}}),
+        ("esm", {"rope_parameters": {**PLAIN, "rope_theta": 50.0}}),
+    ],
+)
+def test_rope_has_the_base_that_transformers_reads(kind, changes):
+    """The default may be in `rope_parameters`, at the top level, or in the code."""
+    without = {"rope_type": "default"}
+    if kind == "modernbert":
+        without = {part: dict(without) for part in PARTS}
+    values = {**public.theirs(kind).config.to_dict(), "rope_parameters": without, **changes}
+    options = parsed(kind, public.arrays(public.theirs(kind)), **values)[0].position.options
+    theirs = type(public.theirs(kind))(public.MODELS[kind][1].from_dict(copy.deepcopy(values)))
+    found = {name: a.numpy() for name, a in theirs.named_buffers() if name.endswith("inv_freq")}
+    assert found
+    for name, theirs_h in found.items():
+        ours = "rope_local_base" if "sliding_attention" in name else "rope_base"
+        ours_h = options[ours] ** (-np.arange(len(theirs_h)) / len(theirs_h))
+        np.testing.assert_allclose(theirs_h, ours_h, rtol=1e-6, err_msg=name)
 
 
 def test_a_model_with_its_own_code_is_refused_before_its_tokenizer_is_read(tmp_path):

@@ -1,6 +1,7 @@
 """Read the files of a folder in Hugging Face's layout; nothing in them is executed."""
 
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import safetensors
 import safetensors.numpy
 
 from tupe_jax.interop.fairseq_checkpoint import read_torch
+from tupe_jax.interop.param_mapping import check_type
 from tupe_jax.model.params import Array
 from tupe_jax.utils.errors import UserError
 from tupe_jax.utils.files import local_file
@@ -46,13 +48,13 @@ def require_config(folder: Path) -> dict[str, Any]:
 
 
 def read_arrays(folder: Path) -> Mapping[str, Array]:
-    """All arrays by name, from safetensors or PyTorch files."""
+    """All arrays by name, from safetensors or PyTorch files, in the order of `transformers`."""
     for name in (WEIGHTS, TORCH_WEIGHTS):
         index = folder / f"{name}.index.json"
-        if index.exists():
-            return {k: v for part in _parts(index) for k, v in _read(part).items()}
         if (folder / name).exists():
             return _read(folder / name)
+        if index.exists():
+            return {k: v for part in _parts(index) for k, v in _read(part).items()}
     raise UserError(f"{folder} has no weights: neither {WEIGHTS} nor {TORCH_WEIGHTS}")
 
 
@@ -70,6 +72,16 @@ def _read(file: Path) -> Mapping[str, Array]:
         return read_torch(file)[0]
     try:
         with local_file(file) as local:
+            _check_types(file, local)
             return safetensors.numpy.load_file(local)
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
+
+
+def _check_types(file: Path, local: pathlib.Path) -> None:
+    """Raise if there are numbers of less than 16 bits, which NumPy has no type for."""
+    with safetensors.safe_open(local, framework="numpy") as arrays:
+        for name in arrays.keys():  # noqa: SIM118 (it is no mapping)
+            kind = arrays.get_slice(name).get_dtype()
+            if kind.startswith("F") and kind not in ("F16", "F32", "F64"):
+                check_type(f"{file}: {name}", kind)

@@ -14,7 +14,7 @@ from tupe_jax.interop.hugging_face.name_tables import NAMES
 from tupe_jax.interop.hugging_face.settings import model_config
 from tupe_jax.interop.hugging_face.tokenizer import read_tokenizer
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
-from tupe_jax.interop.param_mapping import check_names, params_from_state
+from tupe_jax.interop.param_mapping import check_names, check_type, params_from_state
 from tupe_jax.model.electra import own_paths
 from tupe_jax.model.params import Array, ParamArrays, param_shapes
 from tupe_jax.tokenizers.base import Tokenizer
@@ -69,11 +69,11 @@ def _model_type(settings: Mapping[str, Any], source: str) -> str:
             f"{source}: auto_map: the model has code of its own, which is not executed; use a "
             "version that `transformers` reads without it, if there is one"
         )
-    if settings.get("quantization_config"):
-        raise UserError(
-            f"{source}: quantization_config: quantized weights are not supported; use the "
-            "original model"
-        )
+    for name in ("quantization_config", "compression_config"):
+        if settings.get(name):
+            raise UserError(
+                f"{source}: {name}: quantized weights are not supported; use the original model"
+            )
     return one_of(model_type, NAMES, f"model_type in {source}")
 
 
@@ -130,6 +130,7 @@ def _convert(
 ) -> tuple[ModelConfig, ParamArrays]:
     table = NAMES[model_type]
     has_head = _has_masked_word_head(state, table, settings)
+    types = {name: str(np.asarray(array).dtype) for name, array in state.items()}
     state = _usual_names(state, table, settings.flag("tie_word_embeddings", table.is_tied))
     untied_VxE = state.get(table.output_embedding)
     frequencies = [a for name, a in state.items() if name.endswith(names.ROPE_FREQUENCIES)]
@@ -147,6 +148,9 @@ def _convert(
     if contents.no_segments:
         del state[names.SEGMENTS]
     config = model_config(model_type, settings, contents)
+    for name, kind in types.items():
+        if not names.is_unused(table, config, name):
+            check_type(name, kind)
     state = {n: array for n, array in state.items() if not names.is_unused(table, config, n)}
     if model_type in ARRAY_LAYOUTS:
         try:
@@ -172,17 +176,21 @@ def _has_masked_word_head(
     state: Mapping[str, Array], table: names.Names, settings: JsonSettings
 ) -> bool:
     """A head without a dense layer and with a tied output matrix may have no array of its own."""
-    own = f"{table.head_dense}.weight" if table.head_dense else table.output_embedding
-    if any(names.usual_name(table, name) == own for name in state):
+    found = {names.usual_name(table, name) for name in state}
+    if table.head_dense and f"{table.head_dense}.weight" not in found:
+        return False
+    if table.head_dense and not table.classifiers_have_head_dense:
         return True
     classes = settings.values.get("architectures")
-    return not table.head_dense and isinstance(classes, list) and "MaskedLM" in str(classes)
+    is_named = isinstance(classes, list) and "MaskedLM" in str(classes)
+    return is_named or bool(found & {table.head_bias, table.output_embedding})
 
 
 def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) -> dict[str, Array]:
     """The arrays by current names, without the prefix of a model with a head and without copies.
 
-    In a tied model the output matrix is such a copy; in an untied model it is kept.
+    In a tied model the output matrix is such a copy. An untied model uses that matrix and the bias
+    beside it.
     """
     renamed: dict[str, Array] = {}
     for name, array in state.items():
@@ -192,9 +200,14 @@ def _usual_names(state: Mapping[str, Array], table: names.Names, is_tied: bool) 
     for copy, original in table.head_copies.items():
         if copy not in renamed or (copy == table.output_embedding and not is_tied):
             continue
-        renamed.setdefault(original, renamed[copy])
-        if not np.array_equal(renamed.pop(copy), renamed[original]):
-            raise UserError(f"{copy} differs from {original}; the model has only one of them")
+        array = renamed.pop(copy)
+        if not is_tied:
+            renamed[original] = array
+        elif not np.array_equal(array, renamed.setdefault(original, array)):
+            raise UserError(
+                f"{copy} differs from {original}; a model that uses both has "
+                "tie_word_embeddings=False"
+            )
     if table.word_embeddings not in renamed:
         raise UserError(
             f"the checkpoint has no array {table.word_embeddings}: it is not of this model_type"

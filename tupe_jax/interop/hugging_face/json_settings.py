@@ -66,6 +66,21 @@ class JsonSettings:
             known = " or ".join(repr(one) for one in allowed)
             raise UserError(f"{self.source}: {name}={value!r} is not supported, only {known}")
 
+    def part(self, name: str) -> "JsonSettings":
+        """The settings in an object of the file; none if it is missing."""
+        value = self.values.get(name)
+        value = {} if value is None else value
+        if not isinstance(value, dict):
+            raise UserError(f"{self.source}: {name}={value!r} should be an object")
+        return JsonSettings(value, f"{self.source}: {name}")
+
+    def allow(self, *names: str) -> None:
+        """Raise if there are others."""
+        for name, value in self.values.items():
+            if name not in names and value is not None:
+                known = ", ".join(names)
+                raise UserError(f"{self.source}: {name}={value!r} is not supported, only {known}")
+
 
 @contextlib.contextmanager
 def name_source_in_errors(source: str) -> Iterator[None]:

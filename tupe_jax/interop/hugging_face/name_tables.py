@@ -38,6 +38,7 @@ BERT = Names(
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
+    output_embedding="cls.predictions.decoder.weight",
     next_sentence="cls.seq_relationship",
     unused=(*_BUFFERS, *_OTHERS_HEADS),
 )
@@ -61,6 +62,7 @@ DISTILBERT = replace(
     head_norm="vocab_layer_norm",
     head_bias="vocab_projector.bias",
     head_copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
+    output_embedding="vocab_projector.weight",
     unused=(*_BUFFERS, *_OTHERS_HEADS, "pre_classifier."),
 )
 
@@ -76,7 +78,6 @@ REMBERT = replace(
     head_norm="cls.predictions.LayerNorm",
     head_bias="cls.predictions.decoder.bias",
     head_copies={},
-    output_embedding="cls.predictions.decoder.weight",
     is_tied=False,
 )
 
@@ -98,6 +99,7 @@ ROBERTA = replace(
         "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     },
+    output_embedding="lm_head.decoder.weight",
 )
 
 ROBERTA_PRELAYERNORM = replace(
@@ -126,6 +128,7 @@ ELECTRA = replace(
     head_norm="generator_predictions.LayerNorm",
     head_bias="generator_lm_head.bias",
     head_copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
+    output_embedding="generator_lm_head.weight",
     replaced_dense="discriminator_predictions.dense",
     replaced_output="discriminator_predictions.dense_prediction",
 )
@@ -162,6 +165,7 @@ ALBERT = replace(
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
+    output_embedding="predictions.decoder.weight",
     unused=(*_BUFFERS, *_OTHERS_HEADS, "sop_classifier."),
 )
 
@@ -226,6 +230,7 @@ MODERNBERT = Names(
     final_norm="final_norm",
     head_dense="head.dense",
     head_norm="head.norm",
+    classifiers_have_head_dense=True,
     head_bias="decoder.bias",
     head_copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
     output_embedding="decoder.weight",
@@ -286,7 +291,7 @@ NOMIC_BERT = replace(
     head_norm="cls.predictions.transform.layer_norm",
     head_bias="cls.predictions.bias",
     head_copies=BERT.head_copies,
-    output_embedding="",
+    output_embedding=BERT.output_embedding,
     is_tied=True,
     zero_biases=(*_QKV, "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
     pooler="pooler.dense",
@@ -312,6 +317,7 @@ JINA_EMBEDDINGS_V3 = replace(
     head_norm=ROBERTA.head_norm,
     head_bias=ROBERTA.head_bias,
     head_copies=ROBERTA.head_copies,
+    output_embedding=ROBERTA.output_embedding,
     zero_biases=(),
 )
 

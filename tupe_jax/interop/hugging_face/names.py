@@ -40,6 +40,8 @@ class Names:
 
     prefix: str
     """The prefix of the encoder's names in a model with a head."""
+    classifiers_have_head_dense: bool = False
+    """Classifiers have the dense layer and the norm of the masked LM head, too."""
     old_prefix: str = ""
     """The same in files from before `transformers` had the model type."""
     old_parts: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +92,8 @@ def is_unused(names: Names, config: ModelConfig, name: str) -> bool:
     name = usual_name(names, name)
     # DeBERTa's files keep a position table that the model does not use.
     is_idle = name == names.position_embeddings and config.position.absolute != "added"
+    if names.classifiers_have_head_dense and not config.masked_word_head:
+        is_idle |= name.startswith((f"{names.head_dense}.", f"{names.head_norm}."))
     return is_idle or name.startswith(names.unused) or name.endswith(ROPE_FREQUENCIES)
 
 

@@ -241,26 +241,25 @@ def _windows(settings: JsonSettings) -> tuple[int, int]:
 def _rope_base(settings: JsonSettings, kind: str, old_name: str, default: float) -> float:
     """The base of RoPE for a kind of layer, from current or older names of settings."""
     settings.require("rope_scaling", None)
-    parameters = settings.values.get("rope_parameters")
-    if not isinstance(parameters, dict) or not isinstance(parameters.get(kind), dict):
-        return settings.real(old_name, default)
-    of_kind = JsonSettings(parameters[kind], f"{settings.source}: rope_parameters.{kind}")
-    of_kind.require("rope_type", "default")
-    return of_kind.real("rope_theta", default)
+    kinds = settings.part("rope_parameters")
+    kinds.allow("full_attention", "sliding_attention")
+    return _unscaled_base(kinds.part(kind), settings.real(old_name, default))
 
 
 def _only_rope_base(settings: JsonSettings, default: float) -> float:
     """The base of RoPE in all layers, from current or older names of settings."""
     settings.require("rope_scaling", None)
-    parameters = settings.values.get("rope_parameters")
-    if parameters is None:
-        return settings.real("rope_theta", default)
-    if not isinstance(parameters, dict):
-        raise UserError(f"{settings.source}: rope_parameters={parameters!r} should be an object")
-    of_all = JsonSettings(parameters, f"{settings.source}: rope_parameters")
-    of_all.require("rope_type", "default")
-    of_all.require("partial_rotary_factor", 1.0)
-    return of_all.real("rope_theta", default)
+    parameters = settings.part("rope_parameters")
+    return _unscaled_base(parameters, settings.real("rope_theta", default))
+
+
+def _unscaled_base(parameters: JsonSettings, default: float) -> float:
+    """The base in `rope_parameters`; raise if they scale RoPE, also by a former name."""
+    for name in ("rope_type", "type"):
+        parameters.require(name, "default")
+    parameters.require("partial_rotary_factor", 1.0)
+    parameters.allow("rope_type", "type", "rope_theta", "partial_rotary_factor")
+    return parameters.real("rope_theta", default)
 
 
 def _rope(settings: JsonSettings, **options: float | str) -> PositionConfig:
