@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 import transformers
 
@@ -22,8 +21,6 @@ from tupe_jax.interop.hugging_face.exporting import to_state_dict, write_files
 from tupe_jax.interop.hugging_face.importing import params_from_state_dict
 from tupe_jax.model.attention import segment_BxS
 from tupe_jax.model.params import arrays_of
-from tupe_jax.tokenizers.base import SpecialTokens
-from tupe_jax.tokenizers.hugging_face import HuggingFaceTokenizer
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
@@ -160,13 +157,6 @@ def test_exported_weights_are_imported_bit_for_bit():
 def test_other_encodings_are_refused_by_the_setting(config, words):
     with pytest.raises(UserError, match=words):
         to_state_dict(spread_model(config))
-
-
-def test_a_tokenizer_that_bert_does_not_support_is_refused(tmp_path):
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer = HuggingFaceTokenizer(tmp_path, SpecialTokens(0, 1, 2, 3), 1, False, 50, bpe)
-    with pytest.raises(UserError, match=r"WordPiece .*BPE"):
-        write_files(spread_model(small_config("bert_a")), tokenizer, tmp_path)
 
 
 def test_a_head_is_not_dropped_silently():

@@ -16,6 +16,7 @@ from tupe_jax.interop.hugging_face import array_layouts, files, names, sentencep
 from tupe_jax.interop.hugging_face.common_settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.name_tables import NAMES
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
+from tupe_jax.interop.hugging_face.tokenizer_layout import tokenizer_files
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
@@ -63,44 +64,21 @@ def _write(
 
 
 def _write_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], folder: pathlib.Path) -> None:
+    longest = config["max_position_embeddings"]
+    has_segments = config.get("type_vocab_size", 0) > 1
     if isinstance(tokenizer, SentencePieceTokenizer):
         (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer.content)
-        _write_json(folder / TOKENIZER, sentencepiece_layout.tokenizer_json(tokenizer))
-        has_segments = config.get("type_vocab_size", 0) > 1
-        settings = sentencepiece_layout.tokenizer_settings(
-            config["max_position_embeddings"], has_segments=has_segments
-        )
-        _write_json(folder / TOKENIZER_SETTINGS, settings)
-        return
-    saved = json.loads(tokenizer.content)
-    _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
-    _write_json(folder / TOKENIZER, saved["tokenizer"])
+        saved = sentencepiece_layout.tokenizer_json(tokenizer)
+        settings = sentencepiece_layout.tokenizer_settings(longest, has_segments=has_segments)
+    else:
+        saved, settings = tokenizer_files(tokenizer, longest, has_segments=has_segments)
+    _write_json(folder / TOKENIZER, saved)
+    _write_json(folder / TOKENIZER_SETTINGS, settings)
 
 
 def _write_json(file: pathlib.Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False)
     file.write_text(f"{text}\n", encoding="utf-8")
-
-
-def _tokenizer_settings(
-    tokenizer: Mapping[str, Any], special: Mapping[str, int], **_: Any
-) -> dict[str, Any]:
-    """The settings from which `BertTokenizer` builds its normalizer."""
-    normalizer = tokenizer["normalizer"] or {}
-    kinds = (tokenizer["model"]["type"], normalizer.get("type"))
-    if kinds != ("WordPiece", "BertNormalizer"):
-        raise UserError(
-            "Hugging Face's BERT tokenizes with WordPiece and BertNormalizer, this model with "
-            f"{' and '.join(map(str, kinds))}; export it without --format=hf"
-        )
-    written = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
-    return {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": normalizer["lowercase"],
-        "strip_accents": normalizer["strip_accents"],
-        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
-        **{name.replace("_id", "_token"): written[number] for name, number in special.items()},
-    }
 
 
 def to_state_dict(
