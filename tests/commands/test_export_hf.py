@@ -29,7 +29,6 @@ from tupe_jax.model.params import arrays_of, model_from
 from tupe_jax.tokenizers.sentencepiece import SentencePieceTokenizer, train_sentencepiece
 from tupe_jax.utils.errors import UserError
 
-
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
