@@ -22,10 +22,12 @@ do.
 
 --format=hf writes BERT-A for BertForMaskedLM and BertModel of Hugging Face's transformers (with a
 head for next sentences for BertForPreTraining), and RoPE in the block of configs/modern_rope.py for
-ModernBertForMaskedLM, and RoPE in BERT's block for RoFormerForMaskedLM; it has no other encodings.
+ModernBertForMaskedLM, in BERT's block for RoFormerForMaskedLM, and in EuroBERT's block for
+EuroBertForMaskedLM; it has no other encodings.
 ELECTRA with the positions of BERT-A is written for ElectraForPreTraining, and its generator for
-ElectraForMaskedLM, to the folder `generator` inside. The tokenizer is written in their format. A
-SentencePiece tokenizer is also copied, for tupe_jax.load.
+ElectraForMaskedLM, to the folder `generator` inside. The tokenizer is written in their format, that
+of an imported model as it was read. A SentencePiece tokenizer of ours is also copied, for
+tupe_jax.load.
 
 --format=sentence-transformers writes the same as hf, and a pooling, for SentenceTransformer.
 --pooling=mean_all, the default, averages the vectors of all tokens, [CLS] and [SEP] included;

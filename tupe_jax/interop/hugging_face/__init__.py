@@ -11,6 +11,7 @@ tokenizer.py       the tokenizer, from any of the files it may be in
 files.py           reads config.json and the weights
 importing.py       reads a whole folder
 exporting.py       writes a folder, for BERT-A, ELECTRA with the positions of BERT-A, and RoPE
+tokenizer_layout.py      writes an imported tokenizer
 sentencepiece_layout.py  writes a SentencePiece tokenizer as tokenizer.json
 sentence_layout.py       adds what sentence-transformers needs
 """

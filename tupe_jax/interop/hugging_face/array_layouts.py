@@ -1,6 +1,7 @@
 """Convert the arrays that some model types split differently from BERT."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -103,6 +104,22 @@ def eurobert(
                 copies = np.repeat(array, config.num_heads // shared, axis=0)
                 arrays[name] = copies.reshape(config.hidden_size, *shape[1:])
     return arrays
+
+
+def to_eurobert(state: Mapping[str, Array], table: Names, config: ModelConfig) -> dict[str, Array]:
+    """Its head has a bias only if all projections have one: drop ours if it is zero, or add zeros.
+
+    Fine-tuning what was added trains more biases than here; the outputs are the same.
+    """
+    arrays = dict(state)
+    if config.linear_bias or table.head_bias not in arrays:
+        return arrays
+    if not arrays[table.head_bias].any():
+        del arrays[table.head_bias]
+        return arrays
+    parts = (table.query, table.key, table.value, table.output)
+    mlp = (table.mlp_gate, table.mlp_in, table.mlp_out)
+    return with_zero_biases(arrays, replace(table, zero_biases=(*parts, *mlp)), config)
 
 
 def deberta(

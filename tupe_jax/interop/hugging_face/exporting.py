@@ -1,4 +1,4 @@
-"""Export BERT-A, also as ELECTRA, and RoPE in BERT's block (RoFormer) and in ModernBERT's.
+"""Export BERT-A, also as ELECTRA, and RoPE in the blocks of RoFormer, ModernBERT and EuroBERT.
 
 `transformers` has none of our other encodings.
 """
@@ -16,6 +16,7 @@ from tupe_jax.interop.hugging_face import array_layouts, files, names, sentencep
 from tupe_jax.interop.hugging_face.common_settings import ACTIVATIONS
 from tupe_jax.interop.hugging_face.name_tables import NAMES
 from tupe_jax.interop.hugging_face.tokenizer import TOKENIZER, TOKENIZER_SETTINGS
+from tupe_jax.interop.hugging_face.tokenizer_layout import tokenizer_files
 from tupe_jax.interop.model_folder import SENTENCEPIECE_TOKENIZER
 from tupe_jax.interop.param_mapping import state_from_params
 from tupe_jax.model.heads import MaskedLM
@@ -26,7 +27,7 @@ from tupe_jax.utils.errors import UserError
 
 GENERATOR_FOLDER = "generator"
 
-ModelType = Literal["bert", "electra", "modernbert", "roformer"]
+ModelType = Literal["bert", "electra", "eurobert", "modernbert", "roformer"]
 
 
 def write_files(
@@ -63,44 +64,26 @@ def _write(
 
 
 def _write_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], folder: pathlib.Path) -> None:
+    longest = config["max_position_embeddings"]
+    has_segments = config.get("type_vocab_size", 0) > 1
     if isinstance(tokenizer, SentencePieceTokenizer):
         (folder / SENTENCEPIECE_TOKENIZER).write_bytes(tokenizer.content)
-        _write_json(folder / TOKENIZER, sentencepiece_layout.tokenizer_json(tokenizer))
-        has_segments = config.get("type_vocab_size", 0) > 1
-        settings = sentencepiece_layout.tokenizer_settings(
-            config["max_position_embeddings"], has_segments=has_segments
+        saved = sentencepiece_layout.tokenizer_json(tokenizer)
+        settings = sentencepiece_layout.tokenizer_settings(longest, has_segments=has_segments)
+    else:
+        saved, settings = tokenizer_files(
+            tokenizer,
+            longest,
+            has_segments=has_segments,
+            has_bos=config["model_type"] == "eurobert",
         )
-        _write_json(folder / TOKENIZER_SETTINGS, settings)
-        return
-    saved = json.loads(tokenizer.content)
-    _write_json(folder / TOKENIZER_SETTINGS, _tokenizer_settings(**saved))
-    _write_json(folder / TOKENIZER, saved["tokenizer"])
+    _write_json(folder / TOKENIZER, saved)
+    _write_json(folder / TOKENIZER_SETTINGS, settings)
 
 
 def _write_json(file: pathlib.Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False)
     file.write_text(f"{text}\n", encoding="utf-8")
-
-
-def _tokenizer_settings(
-    tokenizer: Mapping[str, Any], special: Mapping[str, int], **_: Any
-) -> dict[str, Any]:
-    """The settings from which `BertTokenizer` builds its normalizer."""
-    normalizer = tokenizer["normalizer"] or {}
-    kinds = (tokenizer["model"]["type"], normalizer.get("type"))
-    if kinds != ("WordPiece", "BertNormalizer"):
-        raise UserError(
-            "Hugging Face's BERT tokenizes with WordPiece and BertNormalizer, this model with "
-            f"{' and '.join(map(str, kinds))}; export it without --format=hf"
-        )
-    written = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
-    return {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": normalizer["lowercase"],
-        "strip_accents": normalizer["strip_accents"],
-        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
-        **{name.replace("_id", "_token"): written[number] for name, number in special.items()},
-    }
 
 
 def to_state_dict(
@@ -118,11 +101,13 @@ def to_state_dict(
     table = NAMES[model_type]
     mappings = list(names.mappings(table, config))
     state = state_from_params(arrays_of(model), mappings)
-    if model_type != "modernbert":
+    if model_type in ("bert", "electra", "roformer"):
         # `transformers` always adds a segment embedding; zeros have no effect.
         state.setdefault(names.SEGMENTS, np.zeros((1, config.word_size), np.float32))
     if model_type == "roformer":
         state = array_layouts.to_roformer(state, config)
+    if model_type == "eurobert":
+        state = array_layouts.to_eurobert(state, table, config)
     of_heads = {mapping.name for mapping in mappings if mapping.path[0].endswith("_head")}
     prefixed = {
         name if name in of_heads else f"{table.prefix}{name}": array
@@ -130,6 +115,9 @@ def to_state_dict(
     }
     if model_type == "modernbert":
         return _settings_of_modernbert(config), prefixed
+    if model_type == "eurobert":
+        has_bias = any(name.endswith(".bias") for name in state)
+        return _settings_of_eurobert(config, has_bias=has_bias), prefixed
     return _settings(config, model_type), prefixed
 
 
@@ -142,6 +130,7 @@ def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
     classes: dict[ModelType, str] = {
         "bert": "Bert",
         "electra": "Electra",
+        "eurobert": "EuroBert",
         "modernbert": "ModernBert",
         "roformer": "RoFormer",
     }
@@ -150,10 +139,12 @@ def architecture(config: ModelConfig, *, as_electra: bool = False) -> str:
 
 
 def _model_type(config: ModelConfig, *, as_electra: bool) -> ModelType:
-    """A model that detects replaced tokens is an ELECTRA; RoPE is in one of two blocks."""
+    """A model that detects replaced tokens is an ELECTRA; RoPE is in one of three blocks."""
     if as_electra or config.replaced_token_head:
         return "electra"
     if config.position.relative == "rope":
+        if config.pre_layer_norm and config.norm == "rms_norm":
+            return "eurobert"
         return "modernbert" if config.pre_layer_norm else "roformer"
     return "bert"
 
@@ -212,6 +203,36 @@ def _settings_of_modernbert(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def _settings_of_eurobert(config: ModelConfig, *, has_bias: bool) -> dict[str, Any]:
+    base = float(config.position.options.get("rope_base", 10_000.0))
+    return {
+        "architectures": [architecture(config)],
+        "model_type": "eurobert",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_heads,
+        "intermediate_size": config.mlp_size,
+        "hidden_act": _activation(config),
+        "max_position_embeddings": config.position.max_length,
+        "rms_norm_eps": config.layer_norm_eps,
+        "attention_bias": has_bias,
+        "mlp_bias": has_bias,
+        "rope_parameters": {"rope_type": "default", "rope_theta": base},
+        # Files of earlier versions of `transformers` have this instead.
+        "rope_theta": base,
+        "attention_dropout": config.attention_dropout,
+        # Theirs has no other dropout; these two are for `load`.
+        "hidden_dropout_prob": config.dropout,
+        "classifier_dropout": config.classifier_dropout,
+        "pad_token_id": config.pad_id,
+        "eos_token_id": config.sep_id,
+        "bos_token_id": None,
+        "tie_word_embeddings": not config.output_embedding_size,
+    }
+
+
 def _settings(config: ModelConfig, model_type: ModelType) -> dict[str, Any]:
     own: dict[ModelType, dict[str, Any]] = {
         "electra": {"embedding_size": config.word_size},
@@ -240,18 +261,19 @@ def _settings(config: ModelConfig, model_type: ModelType) -> dict[str, Any]:
 
 def _check_settings(config: ModelConfig, model_type: ModelType) -> None:
     position = config.position
-    has_rope = model_type in ("modernbert", "roformer")
+    has_rope = model_type in ("eurobert", "modernbert", "roformer")
+    is_eurobert = model_type == "eurobert"
     required: dict[str, Any] = {
         "position.absolute": "none" if has_rope else "added",
         "position.relative": "rope" if has_rope else "none",
         "position.untie_cls": False,
-        "model.embedding_norm": True,
+        "model.embedding_norm": not is_eurobert,
         "model.segment_attention": False,
         "model.cls_last": False,
         "model.share_layers": False,
-        "model.norm": "layer_norm",
+        "model.norm": "rms_norm" if is_eurobert else "layer_norm",
         "model.query_key_norm": False,
-        "model.masked_word_transform": True,
+        "model.masked_word_transform": not is_eurobert,
         "model.mask_dropout": 0.0,
     }
     if has_rope:
@@ -261,16 +283,18 @@ def _check_settings(config: ModelConfig, model_type: ModelType) -> None:
             "model.pooler": False,
             "model.replaced_token_head": False,
         }
-    if model_type == "modernbert":
-        what = "RoPE in the block of configs/modern_rope.py"
+    if model_type in ("eurobert", "modernbert"):
+        what = "EuroBERT" if is_eurobert else "RoPE in the block of configs/modern_rope.py"
         required |= {
             "model.embedding_size": 0,
             "model.segments": 0,
             "model.pre_layer_norm": True,
-            "model.first_attention_norm": False,
+            "model.first_attention_norm": is_eurobert,
             "model.gated_mlp": True,
         }
-        if config.attention_window and not config.attention_global_every:
+        if is_eurobert:
+            required["model.attention_window"] = 0
+        elif config.attention_window and not config.attention_global_every:
             required["model.attention_global_every"] = 3
         if config.output_embedding_size:
             required["model.output_embedding_size"] = config.hidden_size
@@ -302,6 +326,6 @@ def _check_settings(config: ModelConfig, model_type: ModelType) -> None:
     for name, expected in required.items():
         if values[name] != expected:
             raise UserError(
-                "Hugging Face's format holds BERT-A and RoPE in BERT's or ModernBERT's block; for "
-                f"{what} {name}={values[name]!r} should be {expected!r}"
+                "Hugging Face's format holds BERT-A and RoPE in the block of BERT, ModernBERT or "
+                f"EuroBERT; for {what} {name}={values[name]!r} should be {expected!r}"
             )

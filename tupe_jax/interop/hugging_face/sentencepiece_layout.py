@@ -8,6 +8,7 @@ import base64
 import importlib
 from typing import Any
 
+from tupe_jax.tokenizers.base import Tokenizer
 from tupe_jax.tokenizers.normalization import CONTROL, PLAIN
 from tupe_jax.tokenizers.sentencepiece import SPECIAL_TOKENS, SentencePieceTokenizer
 
@@ -54,7 +55,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
             "type": "Sequence",
             "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
         },
-        "post_processor": _template(tokenizer, cls, sep, ids),
+        "post_processor": template(tokenizer, cls, sep, ids),
         "decoder": metaspace,
         "model": {
             "type": "BPE",
@@ -102,9 +103,7 @@ def _normalizer(tokenizer: SentencePieceTokenizer, characters: bytes) -> dict[st
     return {"type": "Sequence", "normalizers": steps}
 
 
-def _template(
-    tokenizer: SentencePieceTokenizer, cls: str, sep: str, ids: dict[str, int]
-) -> dict[str, Any]:
+def template(tokenizer: Tokenizer, cls: str, sep: str, ids: dict[str, int]) -> dict[str, Any]:
     """[CLS] A [SEP], and as many [SEP] between the texts of a pair as the tokenizer has."""
 
     def special(token: str, kind: int) -> dict[str, Any]:

@@ -153,17 +153,28 @@ def read_tokenizer(folder: Path, model_type: str, size: int) -> HuggingFaceToken
             f"{folder}: its tokenizer has {tokenizer.get_vocab_size()} tokens, but the model {size}"
         )
     special = SpecialTokens(**{f"{name}_id": number for name, number in ids.items()})
-    return HuggingFaceTokenizer(
-        folder, special, kind.pair_separators, kind.cls_last, size, tokenizer
-    )
+    separators = kind.pair_separators
+    if _class_name(folder, settings) not in ("", *CLASSES):
+        separators = _separators_of_pair(tokenizer, special) or separators
+    return HuggingFaceTokenizer(folder, special, separators, kind.cls_last, size, tokenizer)
+
+
+def _separators_of_pair(tokenizer: Any, special: SpecialTokens) -> int:
+    """How many [SEP] its file puts between two texts; 0 if the file does not end them with one."""
+    ids = tokenizer.encode("a", "a").ids
+    return ids.count(special.sep_id) - 1 if ids[-1:] == [special.sep_id] else 0
+
+
+def _class_name(folder: Path, settings: JsonSettings) -> str:
+    named = settings.values.get("tokenizer_class") or _json(folder / CONFIG).get("tokenizer_class")
+    return str(named or "").removesuffix("Fast")
 
 
 def _kind(folder: Path, model_type: str, settings: JsonSettings) -> TokenizerKind:
-    named = settings.values.get("tokenizer_class") or _json(folder / CONFIG).get("tokenizer_class")
-    name = str(named or "").removesuffix("Fast")
+    name = _class_name(folder, settings)
     if name and name not in CLASSES and not (folder / TOKENIZER).exists():
         raise UserError(
-            f"{folder}: its tokenizer is a {named}, which is not supported without a {TOKENIZER}"
+            f"{folder}: its tokenizer is a {name}, which is not supported without a {TOKENIZER}"
         )
     own = KINDS[model_type]
     return CLASSES.get(name, replace(own, lower_case=None)) if name else own
