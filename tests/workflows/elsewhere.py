@@ -218,6 +218,7 @@ NOT_RUN = {
     "is a study of up to hours; tests/config/test_configs.py builds it": [
         "tupe ablate --config=ablations/attenuated_grid",
         "tupe ablate --config=ablations/objectives:tiny --workdir=runs/objectives",
+        "tupe ablate --config=ablations/blocks:tiny --workdir=runs/blocks",
     ],
 }
 """Lines by the reason why no test runs them."""
